@@ -1,0 +1,25 @@
+"""Decoding: one file a mode, a session under them, one loop over them."""
+
+from __future__ import annotations
+
+from mrp.decoding.engine import decode
+from mrp.decoding.modes import MODES, Mode, make_mode
+from mrp.decoding.sample import (
+    COUNTERS,
+    Decoded,
+    Trace,
+    tokens_per_forward,
+    tokens_per_forward_end_to_end,
+)
+
+__all__ = [
+    "COUNTERS",
+    "MODES",
+    "Decoded",
+    "Mode",
+    "Trace",
+    "decode",
+    "make_mode",
+    "tokens_per_forward",
+    "tokens_per_forward_end_to_end",
+]

@@ -1,0 +1,54 @@
+"""The decoding modes by name."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from typing import Any, get_args
+
+from mrp.decoding.modes.base import Mode
+from mrp.decoding.modes.direct import Direct
+from mrp.decoding.modes.dynamic import Dynamic
+from mrp.decoding.modes.remask import Condition, Remask, Rule
+from mrp.decoding.modes.speculative import SelfSpeculative, Speculative
+from mrp.decoding.modes.static import Static
+from mrp.errors import UserError
+
+MODES: dict[str, type[Mode]] = {
+    mode.name: mode for mode in (Static, Dynamic, Direct, Speculative, SelfSpeculative, Remask)
+}
+CHOICES = {"condition": get_args(Condition), "rule": get_args(Rule)}
+
+
+def make_mode(name: str, **options: Any) -> Mode:
+    """Build a mode from its name and options; options that are None count as not given.
+
+    Raises:
+        UserError: unknown mode or option, a missing option, or a value out of range.
+    """
+    if name not in MODES:
+        raise UserError(f"mode: {name!r} is not one of {', '.join(MODES)}")
+    given = {key: value for key, value in options.items() if value is not None}
+    known = {field.name for field in fields(MODES[name])}
+    for key, value in given.items():
+        if key not in known:
+            allowed = ", ".join(sorted(known)) or "none"
+            raise UserError(f"mode {name!r} takes no option {key!r} (it takes: {allowed})")
+        _check_range(name, key, value)
+    for required in ("k", "tau"):
+        if required in known and required not in given:
+            raise UserError(f"mode {name!r} needs {required}")
+    return MODES[name](**given)
+
+
+def _check_range(name: str, key: str, value: Any) -> None:
+    if key in CHOICES and value not in CHOICES[key]:
+        raise UserError(f"mode {name!r}: {key}={value!r} is not one of {', '.join(CHOICES[key])}")
+    if key == "tau" and not 0 < value < 1:
+        raise UserError(f"mode {name!r}: tau={value} must lie between 0 and 1, both excluded")
+    if key in ("k", "steps") and (not isinstance(value, int) or value < 1):
+        raise UserError(f"mode {name!r}: {key}={value} must be a whole number of at least 1")
+    if key in ("scale", "delta") and not value > 0:
+        raise UserError(f"mode {name!r}: {key}={value} must be above 0")
+
+
+__all__ = ["MODES", "Mode", "make_mode"]

@@ -1,0 +1,62 @@
+"""The greedy pick: for every masked position its best token, and an order among positions."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+
+class Picks(NamedTuple):
+    """Best token and its confidence at each position of a block.
+
+    tokens [..., B]: the argmax; an exact tie takes the lowest id.
+    odds [..., B]: (1 - p) / p of that token under the full softmax at temperature 1; infinite at
+        positions that are not masked.
+
+    Positions are compared by these odds, not by p itself: the order is the same, but p rounds to
+    exactly 1 for many positions of a trained model, and which of them came first would then be
+    left to rounding noise. The odds keep their precision however sure the model is.
+    """
+
+    tokens: Tensor
+    odds: Tensor
+
+    @property
+    def confidence(self) -> Tensor:
+        """p of the best token, [..., B]; 0 where the position is not masked."""
+        return 1.0 / (1.0 + self.odds)
+
+    def best(self) -> Tensor:
+        """The most confident masked position, [...]; a tie takes the lowest position."""
+        return self.odds.argmin(dim=-1)
+
+    def top(self, count: Tensor) -> Tensor:
+        """Mask [..., B] of the `count` [...] most confident masked positions (all if fewer)."""
+        order = self.odds.sort(dim=-1, stable=True).indices
+        rank = torch.empty_like(order).scatter_(
+            -1, order, torch.arange(order.shape[-1], device=order.device).expand_as(order)
+        )
+        return (rank < count[..., None]) & self.odds.isfinite()
+
+
+def pick(logits: Tensor, masked: Tensor) -> Picks:
+    """Choose tokens from logits.
+
+    Args:
+        logits: [..., B, V].
+        masked: boolean [..., B]; only these positions may be revealed.
+
+    Returns:
+        The picks; see `Picks`.
+    """
+    logits = logits.float()
+    best, tokens = logits.max(dim=-1, keepdim=True)
+    others = (logits - best).exp_().scatter_(-1, tokens, 0.0).sum(dim=-1)
+    return Picks(tokens.squeeze(-1), others.masked_fill(~masked, torch.inf))
+
+
+def probability(logits: Tensor, tokens: Tensor) -> Tensor:
+    """Probability of `tokens` [..., B] under the softmax of logits [..., B, V]."""
+    return logits.float().log_softmax(-1).gather(-1, tokens[..., None]).squeeze(-1).exp()
