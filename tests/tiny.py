@@ -10,9 +10,17 @@ MASK, PAD, EOS = 2, 0, 1
 
 
 def tiny_backbone(
-    seed: int = 0, block_size: int = 8, vocab_size: int = 24, layers: int = 2, scale: float = 0.3
+    seed: int = 0,
+    block_size: int = 8,
+    vocab_size: int = 24,
+    layers: int = 2,
+    scale: float = 0.3,
+    ends: bool = True,
 ) -> Backbone:
-    """A random backbone whose greedy choices are far apart."""
+    """A random backbone whose greedy choices are far apart.
+
+    `ends`: whether it may end a text; if not, the end token is one that is never picked.
+    """
     config = BackboneConfig(
         vocab_size=vocab_size,
         hidden_size=32,
@@ -23,7 +31,7 @@ def tiny_backbone(
         head_dim=8,
         mask_token_id=MASK,
         pad_token_id=PAD,
-        eos_token_ids=(EOS, PAD),
+        eos_token_ids=(EOS, PAD) if ends else (MASK,),
         block_size=block_size,
         initializer_range=scale,
         max_position_embeddings=512,

@@ -95,11 +95,7 @@ def _check(
     config = backbone.config
     if mode.needs_head and head is None:
         raise UserError(f"mode {mode.name!r} needs a head; give one with --head")
-    if mode.states > config.block_size:
-        raise UserError(
-            f"mode {mode.name!r}: k={mode.states - 1} must be below the block length "
-            f"{config.block_size}"
-        )
+    mode.check(config.block_size)
     if batch_size < 1:
         raise UserError(f"batch_size={batch_size}: at least 1 is needed")
     for number, (prompt, budget) in enumerate(zip(prompts, budgets, strict=True)):

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from mrp.decoding.session import Session
+from mrp.errors import UserError
 
 
 @dataclass(frozen=True)
@@ -20,6 +21,16 @@ class Mode(ABC):
     def states(self) -> int:
         """Candidate states of a block that one backbone forward may score (1: no candidates)."""
         return 1
+
+    def check(self, block_size: int) -> None:
+        """Raise UserError where a parameter does not go with the backbone's block length."""
+        for name, limit in (("k", block_size - 1), ("steps", block_size)):
+            value = getattr(self, name, 0)
+            if value > limit:
+                raise UserError(
+                    f"mode {self.name!r}: {name}={value} is too large for blocks of {block_size} "
+                    f"tokens; allowed are 1 to {limit}"
+                )
 
     @abstractmethod
     def round(self, session: Session) -> None:

@@ -1,0 +1,175 @@
+"""Each mode against its definition, on logits written by hand, and its error lines."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from mrp.decoding import decode, make_mode
+from mrp.decoding.modes.dynamic import above
+from mrp.decoding.modes.remask import veto
+from mrp.decoding.modes.speculative import Drafts, candidates
+from mrp.decoding.picks import pick, probability
+from mrp.errors import UserError
+from tests.tiny import EOS, MASK, tiny_backbone, tiny_head
+
+
+def test_pick_is_argmax_with_its_softmax_probability() -> None:
+    logits = torch.randn(3, 5, 50) * 4
+    picks = pick(logits, torch.ones(3, 5, dtype=torch.bool))
+    p, tokens = logits.softmax(-1).max(-1)
+    assert torch.equal(picks.tokens, tokens)
+    torch.testing.assert_close(picks.confidence, p)
+    torch.testing.assert_close(probability(logits, tokens), p)
+
+
+def test_exact_ties_take_the_lowest_token_and_the_lowest_position() -> None:
+    logits = torch.tensor([[5.0, 5.0, 1.0], [1.0, 5.0, 5.0], [5.0, 1.0, 5.0]])
+    masked = torch.tensor([False, True, True])
+    picks = pick(logits, masked)
+    assert picks.tokens.tolist() == [0, 1, 0]
+    assert picks.best() == 1
+    assert picks.top(torch.tensor(1)).tolist() == [False, True, False]
+    assert picks.top(torch.tensor(9)).tolist() == [False, True, True]
+
+
+def test_confidences_that_round_to_one_are_still_ordered() -> None:
+    logits = torch.tensor([[40.0, 0.0, 0.0], [60.0, 0.0, 0.0], [50.0, 0.0, 0.0]])
+    picks = pick(logits, torch.ones(3, dtype=torch.bool))
+    assert picks.confidence.tolist() == [1.0, 1.0, 1.0]
+    assert picks.best() == 1
+
+
+def test_dynamic_reveals_above_tau_or_the_best() -> None:
+    p = torch.tensor([[0.9, 0.6, 0.5, 0.0], [0.4, 0.3, 0.45, 0.0]])
+    masked = torch.tensor([[True, True, True, False]]).expand(2, -1)
+    logits = torch.stack((p.logit(), torch.zeros_like(p)), dim=-1)
+    logits = torch.cat((logits, torch.full_like(logits, -30.0)), dim=-1)
+    picks = pick(logits, masked)
+    # With two tokens the best one has probability max(p, 1 - p).
+    sure = above(picks, 0.55)
+    expected = (torch.maximum(p, 1 - p) > 0.55) & masked
+    expected[1] = torch.tensor([True, True, False, False])
+    assert torch.equal(sure, expected)
+    assert above(picks, 0.95).tolist() == [[True, False, False, False], [False, True, False, False]]
+
+
+def test_veto_spares_the_least_doubtful_and_the_limit_itself() -> None:
+    fresh = torch.tensor([[True, True, True, False]] * 3)
+    doubt = torch.tensor([[0.5, 2.0, 1.0, 9.0], [3.0, 2.0, 4.0, 0.0], [1.0, 1.0, 1.0, 9.0]])
+    assert veto(fresh, doubt, 1.0).tolist() == [
+        [False, True, False, False],  # 1.0 is not above the limit
+        [True, False, True, False],  # all doubted: the least doubtful stays
+        [False, False, False, False],
+    ]
+
+
+def test_candidates_reveal_the_first_drafts_one_after_the_other() -> None:
+    block = torch.tensor([[7, MASK, MASK, MASK]])
+    drafts = Drafts(torch.tensor([[2, 1]]), torch.tensor([[9, 8]]))
+    assert candidates(block, drafts).tolist() == [
+        [[7, MASK, MASK, MASK], [7, MASK, 9, MASK], [7, 8, 9, MASK]]
+    ]
+
+
+def test_static_splits_the_block_with_the_remainder_first() -> None:
+    backbone = tiny_backbone(block_size=8)
+    (sample,) = decode(backbone, None, [[5] * 8], make_mode("static", steps=3), 8)
+    assert [sample.trace.step.count(step) for step in (1, 2, 3)] == [3, 3, 2]
+    assert sample.counts["denoise"] == 3
+
+
+def test_direct_reveals_k_more_than_a_backbone_step() -> None:
+    backbone = tiny_backbone(block_size=8)
+    (sample,) = decode(backbone, tiny_head(backbone), [[5] * 8], make_mode("direct", k=2), 8)
+    assert sample.counts["denoise"] == 3
+    assert sample.counts["head_draft"] == 5  # 2 + 2 + 1: the last step has two masks left
+    assert [sample.trace.source.count(name) for name in ("backbone", "head")] == [3, 5]
+
+
+def test_remask_takes_tokens_back_and_still_fills_every_block() -> None:
+    vetoed = 0
+    for seed in range(8):
+        backbone = tiny_backbone(seed)
+        mode = make_mode("remask", tau=0.2)
+        (sample,) = decode(backbone, tiny_head(backbone, seed), [[5] * 3], mode, 32)
+        assert MASK not in sample.trace.ids
+        vetoed += sample.counts["vetoed"]
+    assert vetoed > 0
+
+
+def test_no_mode_ever_picks_the_mask_token() -> None:
+    backbone = tiny_backbone()
+    with torch.no_grad():
+        backbone.lm_head.weight[MASK] = 10 * backbone.lm_head.weight.mean(0).sign()
+    for name, options in (
+        ("static", {}),
+        ("dynamic", {"tau": 0.3}),
+        ("self_speculative", {"k": 3}),
+    ):
+        (sample,) = decode(backbone, None, [[5, 6]], make_mode(name, **options), 14)
+        assert MASK not in sample.trace.ids
+
+
+def test_text_ends_before_the_end_token_and_the_block_is_the_last() -> None:
+    backbone = tiny_backbone()
+    with torch.no_grad():
+        backbone.model.norm.weight.fill_(0.0)  # every logit ties: the lowest allowed id wins
+    (sample,) = decode(backbone, None, [[5, 6, 7]], make_mode("static"), 40)
+    assert sample.ids == []
+    assert sample.finished
+    assert sample.counts["generated"] == 5
+    assert sample.counts["answer_tokens"] == 1
+    assert sample.trace.ids == [0] * 5
+    assert EOS in backbone.config.eos_token_ids
+
+
+def test_stop_is_asked_after_each_block_with_the_new_ids() -> None:
+    backbone, asked = tiny_backbone(3, ends=False), []
+
+    def stop(index: int, ids: list[int]) -> bool:
+        asked.append((index, len(ids)))
+        return len(ids) >= 13
+
+    (sample,) = decode(backbone, None, [[5, 6, 7]], make_mode("static"), 64, stop=stop)
+    assert asked == [(0, 5), (0, 13)]
+    assert sample.finished
+    assert sample.counts["generated"] == 13
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "message"),
+    [
+        ("beam", {}, "is not one of static"),
+        ("static", {"tau": 0.5}, "takes no option 'tau'"),
+        ("static", {"steps": 0}, "at least 1"),
+        ("dynamic", {}, "needs tau"),
+        ("dynamic", {"tau": 1.0}, "between 0 and 1"),
+        ("direct", {"k": 0}, "at least 1"),
+        ("direct", {"k": 1, "scale": 0.0}, "above 0"),
+        ("remask", {"tau": 0.5, "condition": "sometimes"}, "revealed, masked"),
+        ("remask", {"tau": 0.5, "rule": "luck"}, "confidence, residual"),
+    ],
+)
+def test_a_wrong_mode_is_one_clear_line(
+    name: str, options: dict[str, object], message: str
+) -> None:
+    with pytest.raises(UserError, match=message):
+        make_mode(name, **options)
+
+
+def test_a_wrong_request_is_one_clear_line() -> None:
+    backbone = tiny_backbone()
+    static = make_mode("static")
+    for prompts, mode, budget, batch, message in (
+        ([[]], static, 8, 1, "is empty"),
+        ([[5, MASK]], static, 8, 1, "mask token"),
+        ([[5, 24]], static, 8, 1, "outside the backbone's vocabulary"),
+        ([[5]], static, 0, 1, "max_new_tokens=0"),
+        ([[5]], static, 8, 0, "batch_size=0"),
+        ([[5]], make_mode("direct", k=1), 8, 1, "needs a head"),
+        ([[5]], make_mode("self_speculative", k=8), 8, 1, "k=8 is too large"),
+        ([[5]], make_mode("static", steps=9), 8, 1, "steps=9"),
+    ):
+        with pytest.raises(UserError, match=message):
+            list(decode(backbone, None, prompts, mode, budget, batch))
