@@ -1,0 +1,62 @@
+"""The arguments that `mrp eval` and `mrp generate` share: checkpoints, mode and its knobs."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+import mrp
+from mrp.errors import UserError
+
+KNOBS = ("k", "tau", "steps", "scale", "condition", "rule", "delta")
+
+
+def add_decoding_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add --backbone, --head, --mode, the modes' knobs, --device and --dtype."""
+    group = parser.add_argument_group("checkpoints")
+    group.add_argument(
+        "--backbone",
+        type=Path,
+        metavar="DIR",
+        help="backbone checkpoint with its tokenizer (default: the shipped embedded one)",
+    )
+    group.add_argument(
+        "--head", type=Path, metavar="DIR", help="head checkpoint, for direct, speculative, remask"
+    )
+    group.add_argument("--device", help="cpu, cuda, cuda:1, ... (default: a GPU if there is one)")
+    group.add_argument(
+        "--dtype", default="float32", help="float32, bfloat16 or float16 (default: %(default)s)"
+    )
+    group = parser.add_argument_group("decoding")
+    group.add_argument(
+        "--mode",
+        default="static",
+        help="static, dynamic, direct, speculative, self_speculative or remask (default: static)",
+    )
+    group.add_argument("--k", type=int, help="lookahead: head picks a round (direct, *speculative)")
+    group.add_argument("--tau", type=float, help="confidence threshold (dynamic, remask)")
+    group.add_argument("--steps", type=int, help="denoising steps a block (static)")
+    group.add_argument("--scale", type=float, help="factor on each correction (direct)")
+    group.add_argument("--condition", help="what the head reads: revealed or masked (remask)")
+    group.add_argument("--rule", help="what vetoes a token: confidence or residual (remask)")
+    group.add_argument("--delta", type=float, help="bound of the residual rule (remask)")
+
+
+def knobs(args: argparse.Namespace) -> dict[str, Any]:
+    """The knobs that were given."""
+    return {name: getattr(args, name) for name in KNOBS if getattr(args, name) is not None}
+
+
+def backbone_path(args: argparse.Namespace) -> Path:
+    """--backbone, or the backbone shipped with the repository.
+
+    Raises:
+        UserError: neither is there.
+    """
+    if args.backbone is not None:
+        return Path(args.backbone)
+    shipped = Path(mrp.__file__).resolve().parents[1] / "assets" / "embedded" / "backbone"
+    if not shipped.is_dir():
+        raise UserError(f"--backbone is missing and {shipped} is not there: give --backbone DIR")
+    return shipped

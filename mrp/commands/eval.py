@@ -1,0 +1,105 @@
+"""`mrp eval`: one cell of the grid by hand."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+from mrp.commands.decoding_options import add_decoding_arguments, backbone_path, knobs
+
+NAME = "eval"
+HELP = "score one mode on some tasks and print a table"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the arguments."""
+    add_decoding_arguments(parser)
+    group = parser.add_argument_group("evaluation")
+    group.add_argument(
+        "--tasks",
+        default="mini_math,mini_code",
+        help="task names with commas between them (default: %(default)s)",
+    )
+    group.add_argument("--limit", type=int, metavar="N", help="the first N examples of each task")
+    group.add_argument("--batch-size", type=int, default=32, help="(default: %(default)s)")
+    group.add_argument("--max-new-tokens", type=int, default=112, help="(default: %(default)s)")
+    group.add_argument(
+        "--data",
+        type=Path,
+        metavar="DIR",
+        help="data files of `mrp data` (default: generated on the fly)",
+    )
+    group.add_argument(
+        "--out",
+        type=Path,
+        metavar="DIR",
+        help="write record.json and samples.jsonl here; a killed run goes on from here",
+    )
+    group.add_argument(
+        "--speed-prompts",
+        type=int,
+        default=0,
+        metavar="N",
+        help="also measure the speed against static on the first N prompts of each task",
+    )
+
+
+def run(args: argparse.Namespace) -> None:
+    """Evaluate and print."""
+    from mrp.evaluation.run import Cell, Speed, run_job
+
+    options = knobs(args)
+    words = [args.mode, *(f"{name}={value}" for name, value in options.items())]
+    speed = Speed(args.speed_prompts, args.batch_size, repeats=3) if args.speed_prompts else None
+    backbone = backbone_path(args)
+    cell = Cell(
+        id=".".join(["eval", *words]),
+        suite="by hand",
+        backbone=str(backbone),
+        tasks=tuple(task.strip() for task in args.tasks.split(",") if task.strip()),
+        mode=args.mode,
+        options=options,
+        head=str(args.head) if args.head else None,
+        digest="by hand",
+        batch_size=args.batch_size,
+        max_new_tokens=args.max_new_tokens,
+        dtype=args.dtype,
+        limit=args.limit,
+        speed=speed,
+    )
+    record = run_job(cell, backbone, args.head, args.data, args.out, args.device)
+    _print_table(" ".join(words), record)
+
+
+def _print_table(title: str, record: dict[str, Any]) -> None:
+    """One row a task."""
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(title=title, title_justify="left", box=box.SIMPLE)
+    table.add_column("task", no_wrap=True)
+    for column in ("right", "acc %", "TPF", "e2e TPF", "tok/answer", "tok/s"):
+        table.add_column(column, justify="right", no_wrap=True)
+    table.add_column("x static", justify="right")
+    for task, row in record["tasks"].items():
+        table.add_row(
+            task,
+            f"{row['correct']}/{row['n']}",
+            f"{100 * row['accuracy']:.1f}",
+            f"{row['tpf']:.2f}",
+            f"{row['tpf_end_to_end']:.2f}",
+            f"{row['answer_tokens_mean']:.1f}",
+            f"{row['tokens_per_second']:.0f}",
+            _speed(row["speed"]),
+        )
+    Console().print(table)
+
+
+def _speed(speed: dict[str, Any] | None) -> str:
+    if speed is None:
+        return "-"
+    if speed["low"] is None:
+        return f"{speed['ratio']:.2f}"
+    return f"{speed['ratio']:.2f} [{speed['low']:.2f}, {speed['high']:.2f}]"

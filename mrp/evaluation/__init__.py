@@ -1,0 +1,1 @@
+"""Decode jobs: the lm-eval model and tasks, answer scoring, journals and records."""

@@ -1,0 +1,41 @@
+"""Checkpoints of a tiny random backbone with its tokenizer, and of heads for it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from mrp.data import build_tokenizer
+from mrp.evaluation.adapter import MRPModel
+from mrp.models import save_backbone, save_head
+from tests.tiny import tiny_backbone, tiny_head
+
+
+def write_backbone(directory: Path, seed: int = 0) -> Path:
+    """Write a random backbone and the character tokenizer to `directory`."""
+    save_backbone(tiny_backbone(seed, vocab_size=128), directory)
+    build_tokenizer(directory)
+    return directory
+
+
+def write_head(directory: Path, seed: int = 1) -> Path:
+    """Write a random head for that backbone to `directory`."""
+    save_head(tiny_head(tiny_backbone(vocab_size=128), seed), directory)
+    return directory
+
+
+@pytest.fixture(scope="session")
+def backbone_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_backbone(tmp_path_factory.mktemp("backbone"))
+
+
+@pytest.fixture(scope="session")
+def head_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_head(tmp_path_factory.mktemp("head"))
+
+
+@pytest.fixture
+def model(backbone_dir: Path) -> MRPModel:
+    """Static decoding of at most 20 tokens, three samples at a time."""
+    return MRPModel(backbone_dir, batch_size=3, max_new_tokens=20, device="cpu")
