@@ -86,7 +86,7 @@ def encode_chat(tokenizer: Any, messages: Sequence[Message]) -> tuple[list[int],
     """
     turns = sum(message["role"] == "assistant" for message in messages)
     text = _render(tokenizer, messages, prompt=False)
-    opening, end = _opening(tokenizer), tokenizer.eos_token
+    opening, end = _frame(tokenizer)
     ids: list[int] = []
     mask: list[bool] = []
 
@@ -117,11 +117,23 @@ def _render(tokenizer: Any, messages: Sequence[Message], *, prompt: bool) -> str
     return str(rendered)
 
 
-def _opening(tokenizer: Any) -> str:
-    """What the template writes before an assistant's answer."""
+def _frame(tokenizer: Any) -> tuple[str, str]:
+    """What the template writes before an assistant's answer, and the end token after it.
+
+    The end token is the template's own, not `eos_token`: a base model's tokenizer names its
+    document separator there while its chats end with another token.
+    """
     question = [{"role": "user", "content": "?"}]
-    without = _render(tokenizer, question, prompt=False)
-    return _render(tokenizer, question, prompt=True).removeprefix(without)
+    answered = [*question, {"role": "assistant", "content": "!"}]
+    asked = _render(tokenizer, question, prompt=False)
+    opening = _render(tokenizer, question, prompt=True).removeprefix(asked)
+    tail = _ids(tokenizer, _render(tokenizer, answered, prompt=False).rpartition("!")[2])
+    if not opening or not tail:
+        raise UserError(
+            "the tokenizer's chat template must open an assistant's turn with "
+            "add_generation_prompt and close it with an end token: it lacks one of them"
+        )
+    return opening, str(tokenizer.convert_ids_to_tokens(tail[0]))
 
 
 def _ids(tokenizer: Any, text: str) -> list[int]:
