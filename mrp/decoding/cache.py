@@ -62,7 +62,7 @@ class CachedAttention:
     def _read(self, stored: Tensor) -> Tensor:
         stored = stored[:, : self.mask.shape[-1]]
         if self.selected is not None:
-            stored = stored[self.selected]
+            stored = stored.index_select(0, self.selected)
         return stored.transpose(1, 2)
 
 
