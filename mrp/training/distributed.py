@@ -1,0 +1,71 @@
+"""The processes that train together: one alone, or those that torchrun started."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from mrp.errors import UserError
+
+
+@dataclass(frozen=True)
+class World:
+    """This process's place: `rank` 0 writes the files and shows the progress."""
+
+    rank: int = 0
+    size: int = 1
+
+    @property
+    def leads(self) -> bool:
+        """Whether this process writes and speaks for all."""
+        return self.rank == 0
+
+    def wait(self) -> None:
+        """Wait until every process is here (collective)."""
+        if self.size > 1:
+            dist.barrier()
+
+    def mean(self, values: Tensor) -> Tensor:
+        """The mean of a tensor over the processes (collective)."""
+        if self.size > 1:
+            dist.all_reduce(values)
+            values /= self.size
+        return values
+
+
+def resolve_device(name: str) -> torch.device:
+    """Turn --device into a device: "auto" takes a GPU if there is one, the process's own under
+    torchrun.
+
+    Raises:
+        UserError: the name is unknown or there is no such GPU.
+    """
+    if name not in ("auto", "cpu", "cuda"):
+        raise UserError(f"--device is {name!r}; choose auto, cpu or cuda")
+    if name == "cuda" and not torch.cuda.is_available():
+        raise UserError("--device is cuda, but PyTorch sees no GPU here; choose cpu or auto")
+    if name == "cpu" or not torch.cuda.is_available():
+        return torch.device("cpu")
+    return torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
+
+
+@contextmanager
+def world(device: torch.device) -> Iterator[World]:
+    """Join the processes of torchrun (NCCL on GPUs, gloo on CPUs), or be alone without it."""
+    size = int(os.environ.get("WORLD_SIZE", "1"))
+    if device.type == "cuda":
+        torch.cuda.set_device(device)
+    if size == 1:
+        yield World()
+        return
+    dist.init_process_group("nccl" if device.type == "cuda" else "gloo")
+    try:
+        yield World(dist.get_rank(), size)
+    finally:
+        dist.destroy_process_group()

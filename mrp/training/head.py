@@ -1,0 +1,86 @@
+"""Training an MRP head on a frozen backbone (method: "Training a head")."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+
+from mrp.models import Head, HeadConfig, checkpoint_hash, load_backbone, save_head
+from mrp.models.head import Objective
+from mrp.training.batches import Batches
+from mrp.training.distributed import resolve_device, world
+from mrp.training.loop import fit
+from mrp.training.losses import HeadObjective
+from mrp.training.noise import generator_for
+from mrp.training.runs import finish, load_tokenizer, packed_pool, prepare
+from mrp.training.settings import DataSettings, HeadTraining, identity
+
+# variant -> (what the head's output means, reveals in a row during training)
+VARIANTS: dict[str, tuple[Objective, int]] = {
+    "default": ("residual", 1),
+    "k2": ("residual", 2),
+    "direct": ("direct", 1),
+}
+
+
+def train_head(
+    settings: HeadTraining,
+    backbone_dir: Path | str,
+    out_dir: Path | str,
+    device: str = "auto",
+    data: DataSettings | None = None,
+    restart: bool = False,
+    label: str = "head",
+) -> None:
+    """Train a head into `out_dir`: config, weights, metrics.csv, provenance.json.
+
+    A run that was killed goes on from its last resume point; a finished one is left as it is.
+
+    Args:
+        settings: variant, depth, start weights and optimisation.
+        backbone_dir: the frozen backbone's checkpoint, with its tokenizer.
+        out_dir: the head's directory.
+        device: auto, cpu or cuda.
+        data: which mini tasks, and which test prompts to leave out.
+        restart: start over, whatever `out_dir` holds.
+        label: the run's name in the progress display.
+
+    Raises:
+        UserError: a missing or damaged backbone, bad settings, a resume point of other settings,
+            or a loss that is not finite.
+    """
+    data = data or DataSettings()
+    out, source, place = Path(out_dir), Path(backbone_dir), resolve_device(device)
+    who = identity(
+        settings,
+        level=data.level,
+        test_seed=data.seed,
+        test=data.test,
+        backbone=checkpoint_hash(source),
+    )
+    with world(place) as ours:
+        if not prepare(out, who, ours, restart):
+            print(f"{label}: {out} is already trained with these settings")
+            return
+        backbone = load_backbone(source, place, getattr(torch, settings.backbone_dtype))
+        objective_name, reveals = VARIANTS[settings.variant]
+        config = HeadConfig(backbone.config, settings.num_layers, settings.variant, objective_name)
+        head = Head(config)
+        head.reset_parameters(settings.init, generator_for(settings.seed, "head"))
+        head.to(place)
+        rows = packed_pool(
+            settings,
+            data,
+            load_tokenizer(source),
+            backbone.config.block_size,
+            backbone.config.pad_token_id,
+        )
+        compiled = settings.compile and place.type == "cuda"
+        objective = HeadObjective(backbone, head, compiled, settings.temperature)
+        batches = Batches(rows, settings, ours, place, reveals, settings.reveal)
+        outcome = fit(objective, head, batches, settings, who, out, label)
+        if ours.leads:
+            save_head(head, out)
+            size = sum(parameter.numel() for parameter in head.parameters())
+            finish(out, who, outcome, place, ours, size)

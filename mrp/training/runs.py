@@ -1,0 +1,124 @@
+"""What training a backbone and training a head do alike: samples in, finished directory out."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import json
+import platform
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import torch
+
+import mrp
+from mrp.data import encode_chat, encode_pool, test_prompts
+from mrp.errors import UserError
+from mrp.io import atomic_write_json, sha256_file
+from mrp.training.distributed import World
+from mrp.training.loop import Outcome
+from mrp.training.packing import PackedRows, Sample, pack
+from mrp.training.settings import DataSettings, Optimization
+from mrp.training.state import CHECKPOINT, PROVENANCE, WEIGHTS, clear, finished
+
+PACKAGES = ("torch", "safetensors", "numpy", "transformers")
+
+
+def packed_pool(
+    settings: Optimization, data: DataSettings, tokenizer: Any, block_size: int, fill_id: int
+) -> PackedRows:
+    """The training examples as packed rows: generated mini tasks, or chats of a .jsonl file.
+
+    Raises:
+        UserError: the file is missing or a line is no chat.
+    """
+    if settings.source == "mini":
+        exclude = test_prompts(data.seed, data.test, data.level)
+        encoded = encode_pool(
+            settings.pool, settings.seed, data.level, tokenizer, block_size, exclude
+        )
+        samples: list[Sample] = [
+            (ids, [False] * prompt + [True] * (len(ids) - prompt)) for ids, prompt in encoded
+        ]
+    else:
+        samples = [encode_chat(tokenizer, chat) for chat in _read_chats(Path(settings.source))]
+    return pack(samples, settings.packed_length, block_size, fill_id)
+
+
+def prepare(out_dir: Path, who: Mapping[str, Any], world: World, restart: bool) -> bool:
+    """Make the directory ready, forgetting what it holds if `restart`; False if it is finished.
+
+    Raises:
+        UserError: it holds the finished result of other settings.
+    """
+    if not restart and finished(out_dir, who):
+        return False
+    if world.leads:
+        out_dir.mkdir(parents=True, exist_ok=True)
+        if restart:
+            clear(out_dir)
+    world.wait()
+    return True
+
+
+def load_tokenizer(directory: Path) -> Any:
+    """The tokenizer beside a checkpoint.
+
+    Raises:
+        UserError: there is none.
+    """
+    from transformers import AutoTokenizer
+
+    try:
+        return AutoTokenizer.from_pretrained(str(directory))
+    except (OSError, ValueError) as error:
+        raise UserError(
+            f"{directory}: no usable tokenizer beside the checkpoint ({str(error).splitlines()[0]})"
+        ) from None
+
+
+def finish(
+    out_dir: Path,
+    identity: Mapping[str, Any],
+    outcome: Outcome,
+    device: torch.device,
+    world: World,
+    parameters: int,
+) -> None:
+    """Write provenance.json, which marks the directory as whole, and drop the resume point."""
+    atomic_write_json(
+        out_dir / PROVENANCE,
+        {
+            "created": datetime.now(UTC).isoformat(timespec="seconds"),
+            "mrp": mrp.__version__,
+            "identity": dict(identity),
+            "parameters": parameters,
+            "final": outcome.last,
+            "seconds": outcome.seconds,
+            "resumed_from": outcome.resumed_from,
+            "device": torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu",
+            "processes": world.size,
+            "python": platform.python_version(),
+            "packages": {name: importlib.metadata.version(name) for name in PACKAGES},
+            "sha256": sha256_file(out_dir / WEIGHTS),
+        },
+    )
+    (out_dir / CHECKPOINT).unlink(missing_ok=True)
+
+
+def _read_chats(path: Path) -> list[list[dict[str, str]]]:
+    if not path.exists():
+        raise UserError(f"{path}: no such file (key 'source'); name a .jsonl file, or 'mini'")
+    chats = []
+    with open(path, encoding="utf-8") as file:
+        for number, line in enumerate(file, start=1):
+            try:
+                messages = json.loads(line)["messages"]
+                chats.append([{"role": m["role"], "content": m["content"]} for m in messages])
+            except (ValueError, KeyError, TypeError):
+                raise UserError(
+                    f"{path}: line {number} is no chat; each line must be a JSON object with "
+                    "'messages', a list of objects with 'role' and 'content'"
+                ) from None
+    return chats
