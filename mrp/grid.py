@@ -1,0 +1,331 @@
+"""Suite -> jobs, and the one place that knows every job's id, digest and path.
+
+    suite = load_suite("embedded")
+    for job in jobs(suite):
+        print(job.id, Layout(suite).record(job.id))
+
+Pure functions of the suite and of this package's source: the workflow, the commands and the
+reports all ask here and so agree.
+"""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+import json
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cache
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import mrp
+from mrp.config import (
+    MODES,
+    OPTIONS,
+    TASKS,
+    BackboneSpec,
+    GridEntry,
+    HeadSpec,
+    Suite,
+    load_suite,
+    one_of,
+    training,
+)
+from mrp.errors import UserError
+
+__all__ = ["Job", "Layout", "Suite", "code_version", "find_job", "jobs", "load_suite"]
+
+GENERATED = ("mini_math", "mini_code")  # the tasks whose data files `mrp data` writes
+# The source that decides a result, as file patterns inside mrp.
+DECODE_CODE = (
+    "models/*.py",
+    "decoding/**/*.py",
+    "data/*.py",
+    "evaluation/*.py",
+    "speed/*.py",
+    "commands/decode.py",
+)
+TRAIN_CODE = ("models/*.py", "training/*.py", "data/*.py", "commands/train.py")
+DATA_CODE = ("data/*.py", "commands/data.py")
+REPORT_CODE = ("report/**/*.*", "commands/report.py")
+
+
+@dataclass(frozen=True)
+class Job:
+    """One decode job: a mode with its options, on one backbone, over a group of tasks.
+
+    `options` holds the mode's own options only, defaults filled in. `digest` covers everything
+    that changes the result but the checkpoints' bytes.
+    """
+
+    id: str
+    suite: str
+    backbone: str
+    tasks: tuple[str, ...]
+    mode: str
+    head: str | None
+    options: dict[str, Any]
+    digest: str
+
+
+def jobs(suite: Suite) -> list[Job]:
+    """All decode jobs of a suite, in the order of its backbones, tasks and grid.
+
+    Raises:
+        UserError: two cells of the grid are the same job.
+    """
+    found: dict[str, Job] = {}
+    entry_of: dict[str, int] = {}
+    labels = task_labels(suite)
+    cells = product(suite.backbones, zip(labels, suite.tasks, strict=True), enumerate(suite.grid))
+    for backbone, (label, tasks), (index, entry) in cells:
+        for head, options in _cells(entry):
+            job_id = _job_id(backbone, label, entry.mode, head, options)
+            if job_id in found:
+                raise UserError(
+                    f"suite {suite.name!r}: grid[{index}]: job {job_id} is there already, from "
+                    f"grid[{entry_of[job_id]}]: remove one of the two"
+                )
+            entry_of[job_id] = index
+            found[job_id] = Job(
+                id=job_id,
+                suite=suite.name,
+                backbone=backbone,
+                tasks=tuple(tasks),
+                mode=entry.mode,
+                head=head,
+                options=options,
+                digest=_digest(_decode_identity(suite, tasks, entry.mode, head, options)),
+            )
+    return list(found.values())
+
+
+def find_job(suite: Suite, job_id: str) -> Job:
+    """The job with this id.
+
+    Raises:
+        UserError: the suite has no such job.
+    """
+    by_id = {job.id: job for job in jobs(suite)}
+    if job_id not in by_id:
+        near = one_of(by_id, job_id).partition("allowed: ")[0]
+        raise UserError(
+            f"--job: suite {suite.name!r} has no job {job_id!r}: "
+            f"{near}`mrp grid --suite {suite.name}` lists all {len(by_id)}"
+        )
+    return by_id[job_id]
+
+
+def task_labels(suite: Suite) -> list[str]:
+    """A short name for each group of tasks: its common prefix if there is one, else all names.
+
+    [mini_math, mini_code] is "mini"; a second group with that prefix gets its full "a+b".
+    """
+    labels: list[str] = []
+    for group in suite.tasks:
+        prefixes = {task.split("_")[0] for task in group}
+        full = "+".join(group)
+        short = prefixes.pop() if len(group) > 1 and len(prefixes) == 1 else full
+        labels.append(full if short in labels else short)
+    return labels
+
+
+def _cells(entry: GridEntry) -> list[tuple[str | None, dict[str, Any]]]:
+    """The (head, options) pairs of a grid entry, its lists multiplied out."""
+    mine = MODES[entry.mode].required + MODES[entry.mode].optional
+    names = [name for name in OPTIONS if name in mine]
+    values = [getattr(entry, name) or [OPTIONS[name]] for name in names]
+    cells = []
+    for head, *chosen in product(entry.head or [None], *values):
+        options = {
+            name: float(value) if isinstance(OPTIONS[name], float) else value
+            for name, value in zip(names, chosen, strict=True)
+            if value is not None
+        }
+        if options.get("rule") != "residual":
+            options.pop("delta", None)  # the confidence rule has none
+        cells.append((head, options))
+    return cells
+
+
+def _job_id(backbone: str, label: str, mode: str, head: str | None, options: dict[str, Any]) -> str:
+    """S.mini.remask.k2.tau0.5.masked: the options that differ from a mode's defaults are named."""
+    parts = [backbone, label, mode]
+    if head is not None:
+        parts.append(head)
+    for name, value in options.items():
+        if value != OPTIONS[name]:
+            parts.append(value if isinstance(value, str) else f"{name}{value:g}")
+    return ".".join(parts)
+
+
+# ---- digests: what a result depends on -----------------------------------------------------------
+
+
+def _decode_identity(
+    suite: Suite, tasks: Iterable[str], mode: str, head: str | None, options: dict[str, Any]
+) -> dict[str, Any]:
+    """Everything that changes a job's record, as JSON values."""
+    generated = any(task in GENERATED for task in tasks)
+    return {
+        "code": code_version(*DECODE_CODE, *(f for task in tasks for f in _task_files(task))),
+        "tasks": list(tasks),
+        "mode": mode,
+        "head": head and [head, suite.heads[head].variant],
+        "options": options,
+        "seed": suite.seed,
+        "decoding": suite.decoding.model_dump(),
+        "data": suite.data.model_dump() if generated else None,
+    }
+
+
+def data_digest(suite: Suite) -> str:
+    """Covers what changes the generated data files."""
+    return _digest(
+        {"code": code_version(*DATA_CODE), "seed": suite.seed, "data": suite.data.model_dump()}
+    )
+
+
+def training_digest(suite: Suite, spec: BackboneSpec | HeadSpec) -> str:
+    """Covers what changes the weights that `spec` is trained to, but the backbone's bytes.
+
+    The size of the test sets counts, since training leaves their prompts out.
+    """
+    from mrp.training.settings import identity
+
+    recipe = training(spec)
+    if recipe is None:
+        raise ValueError("a checkpoint without a recipe has no training digest")
+    data = {"seed": suite.seed, **suite.data.model_dump()}
+    return _digest({"code": code_version(*TRAIN_CODE), **identity(recipe, data=data)})
+
+
+@cache
+def code_version(*patterns: str) -> str:
+    """A hash of source files of mrp (patterns inside it), deaf to comments, docstrings and layout.
+
+    Workflow rules carry it as a parameter: a changed algorithm runs again, an edited comment does
+    not.
+    """
+    root = Path(mrp.__file__).parent
+    files = {file for pattern in patterns for file in root.glob(pattern) if file.is_file()}
+    versions = {}
+    for file in files:
+        if file.suffix == ".py":
+            versions[str(file.relative_to(root))] = _meaning(ast.parse(file.read_bytes()))
+        elif file.suffix != ".pyc":
+            versions[str(file.relative_to(root))] = hashlib.sha256(file.read_bytes()).hexdigest()
+    return _digest(versions)
+
+
+def _meaning(node: Any) -> Any:
+    """A syntax tree as JSON, without docstrings and places; alike in all Python versions."""
+    if isinstance(node, list):
+        return [_meaning(item) for item in node]
+    if not isinstance(node, ast.AST):
+        return repr(node)
+    children = {name: value for name, value in ast.iter_fields(node) if value not in (None, [])}
+    if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+        children["body"] = node.body[1:] if ast.get_docstring(node, clean=False) else node.body
+    return [type(node).__name__, {name: _meaning(value) for name, value in children.items()}]
+
+
+def _task_files(task: str) -> list[str]:
+    """A task's YAML file and the modules whose functions it names, as patterns inside mrp."""
+    path = TASKS / f"{task}.yaml"
+    modules = re.findall(r"!function mrp\.([\w.]+)\.\w+", path.read_text("utf-8"))
+    files = [f"{module.replace('.', '/')}.py" for module in sorted(set(modules))]
+    return [str(path.relative_to(Path(mrp.__file__).parent)), *files]
+
+
+def _digest(value: Any) -> str:
+    text = json.dumps(value, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+# ---- paths ---------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Where a suite's files are. Relative paths count from the repository's root."""
+
+    suite: Suite
+    results: Path = Path("results")
+
+    @property
+    def root(self) -> Path:
+        """All that belongs to this suite alone."""
+        return self.results / self.suite.name
+
+    @property
+    def data_dir(self) -> Path:
+        """The generated tasks' test files."""
+        return self.root / "data"
+
+    @property
+    def data_files(self) -> list[Path]:
+        """Always all of them, so that adding a task to a suite does not change the others' data."""
+        return [self.data_dir / f"{task}.jsonl" for task in GENERATED]
+
+    def run_dir(self, job: str) -> Path:
+        """A decode job's record.json, samples.jsonl and journal.jsonl."""
+        return self.root / "runs" / job
+
+    def record(self, job: str) -> Path:
+        """What marks a decode job as complete."""
+        return self.run_dir(job) / "record.json"
+
+    def log(self, rule: str, name: str) -> Path:
+        """The log of a workflow job."""
+        return self.root / "logs" / rule / f"{name}.log"
+
+    def trained_backbone_dir(self, backbone: str) -> Path:
+        """Where the workflow trains a backbone to."""
+        return self.root / "backbones" / backbone
+
+    def trained_head_dir(self, backbone: str, head: str) -> Path:
+        """Where the workflow trains a head to."""
+        return self.root / "heads" / backbone / head
+
+    def backbone_dir(self, backbone: str) -> Path:
+        """The backbone that is used: a directory, or a hub id as a path."""
+        path = self.suite.backbones[backbone].path
+        return Path(path) if path is not None else self.trained_backbone_dir(backbone)
+
+    def head_dir(self, backbone: str, head: str) -> Path:
+        """The head that is used, likewise."""
+        path = self.suite.heads[head].path
+        if path is not None:
+            return Path(path.replace("{backbone}", backbone))
+        return self.trained_head_dir(backbone, head)
+
+    def backbone_inputs(self, backbone: str) -> list[Path]:
+        """The files of the used backbone that a workflow job waits for."""
+        trained = self.suite.backbones[backbone].path is None
+        return _checkpoint_inputs(self.backbone_dir(backbone), trained)
+
+    def head_inputs(self, backbone: str, head: str | None) -> list[Path]:
+        """The files of the used head that a workflow job waits for; none without a head."""
+        if head is None:
+            return []
+        return _checkpoint_inputs(
+            self.head_dir(backbone, head), trained=self.suite.heads[head].path is None
+        )
+
+
+def _checkpoint_inputs(directory: Path, trained: bool) -> list[Path]:
+    """The weights of a checkpoint trained here; the small config.json of a released one.
+
+    The workflow compares small files by content, so a fresh clone's time stamps run nothing again,
+    while a released checkpoint replaced by another, which says so in its config.json, does. A hub
+    id ("owner/name") has no files here.
+    """
+    if trained:
+        return [directory / "model.safetensors"]
+    if len(directory.parts) == 2 and not directory.is_absolute() and not directory.exists():
+        return []
+    return [directory / "config.json"]
