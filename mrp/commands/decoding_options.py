@@ -24,7 +24,9 @@ def add_decoding_arguments(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--head", type=Path, metavar="DIR", help="head checkpoint, for direct, speculative, remask"
     )
-    group.add_argument("--device", help="cpu, cuda, cuda:1, ... (default: a GPU if there is one)")
+    group.add_argument(
+        "--device", default="auto", help="auto, cpu, cuda or cuda:N (default: %(default)s)"
+    )
     group.add_argument(
         "--dtype", default="float32", help="float32, bfloat16 or float16 (default: %(default)s)"
     )

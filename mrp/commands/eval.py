@@ -47,6 +47,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> None:
     """Evaluate and print."""
+    from mrp.leases import lease
+
+    with lease(args.device) as device:
+        _evaluate(args, device)
+
+
+def _evaluate(args: argparse.Namespace, device: str) -> None:
     from mrp.evaluation.run import Cell, Speed, run_job
 
     options = knobs(args)
@@ -68,7 +75,7 @@ def run(args: argparse.Namespace) -> None:
         limit=args.limit,
         speed=speed,
     )
-    record = run_job(cell, backbone, args.head, args.data, args.out, args.device)
+    record = run_job(cell, backbone, args.head, args.data, args.out, device)
     _print_table(" ".join(words), record)
 
 
@@ -80,9 +87,9 @@ def _print_table(title: str, record: dict[str, Any]) -> None:
 
     table = Table(title=title, title_justify="left", box=box.SIMPLE)
     table.add_column("task", no_wrap=True)
-    for column in ("right", "acc %", "TPF", "e2e TPF", "tok/answer", "tok/s"):
+    for column in ("right", "acc %", "TPF", "e2e TPF", "tok/ans", "tok/s"):
         table.add_column(column, justify="right", no_wrap=True)
-    table.add_column("x static", justify="right")
+    table.add_column("x static (95 %)", justify="right")
     for task, row in record["tasks"].items():
         table.add_row(
             task,
@@ -102,4 +109,4 @@ def _speed(speed: dict[str, Any] | None) -> str:
         return "-"
     if speed["low"] is None:
         return f"{speed['ratio']:.2f}"
-    return f"{speed['ratio']:.2f} [{speed['low']:.2f}, {speed['high']:.2f}]"
+    return f"{speed['ratio']:.2f} ({speed['low']:.2f}-{speed['high']:.2f})"

@@ -26,6 +26,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> None:
     """Decode and print."""
+    from mrp.leases import lease
+
+    with lease(args.device) as device:
+        _generate(args, device)
+
+
+def _generate(args: argparse.Namespace, device: str) -> None:
     import sys
 
     from rich.console import Console
@@ -39,7 +46,7 @@ def run(args: argparse.Namespace) -> None:
         args.mode,
         batch_size=1,
         max_new_tokens=args.max_new_tokens,
-        device=args.device,
+        device=device,
         dtype=args.dtype,
         **knobs(args),
     )

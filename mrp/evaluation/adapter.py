@@ -59,6 +59,7 @@ class MRPModel(LM):  # type: ignore[misc]
         max_new_tokens: int = 256,
         device: str | None = None,
         dtype: str = "float32",
+        head_variant: str | None = None,
         journal: str | Path | None = None,
         max_batch_size: int | None = None,
         **options: Any,
@@ -71,8 +72,9 @@ class MRPModel(LM):  # type: ignore[misc]
             mode: a name in `mrp.decoding.MODES`; its knobs (k, tau, ...) are `options`.
             batch_size: samples decoded together; lm-eval's "auto" means the default.
             max_new_tokens: answer length for requests that do not say one.
-            device: "cpu", "cuda", "cuda:1"; None takes a GPU if there is one.
+            device: "cpu", "cuda", "cuda:1"; None or "auto" takes a GPU if there is one.
             dtype: float32, bfloat16 or float16.
+            head_variant: how the head was trained, where its checkpoint does not say.
             journal: file that keeps finished answers for a re-run of the same setting.
             max_batch_size: accepted because lm-eval passes it; batches never grow here.
             options: the mode's knobs.
@@ -88,13 +90,13 @@ class MRPModel(LM):  # type: ignore[misc]
         if self.mode.needs_head != (head is not None):
             need = "needs a head: add one" if self.mode.needs_head else "uses no head: leave it out"
             raise UserError(f"mode {mode!r} {need} (head is {str(head) if head else 'not given'})")
-        self._device = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
+        self._device = find_device(device)
         self.dtype = dtype
         self.backbone_path = Path(backbone)
         self.head_path = Path(head) if head is not None else None
         self.backbone = load_backbone(self.backbone_path, self._device, DTYPES[dtype])
         self.head = (
-            load_head(self.head_path, self.backbone, self._device, DTYPES[dtype])
+            load_head(self.head_path, self.backbone, self._device, DTYPES[dtype], head_variant)
             if self.head_path is not None
             else None
         )
@@ -258,6 +260,21 @@ class MRPModel(LM):  # type: ignore[misc]
                 "--use_cache keeps answers by the request alone, so another mode, k or tau would "
                 "read them: leave it out, and give journal=FILE in --model_args to resume a run"
             )
+
+
+def find_device(name: str | None) -> torch.device:
+    """The device called `name`; None and "auto" take a GPU if there is one.
+
+    Raises:
+        UserError: there is no such device here.
+    """
+    count = torch.cuda.device_count()
+    if name in (None, "auto"):
+        return torch.device("cuda" if count else "cpu")
+    allowed = ["auto", "cpu", *(["cuda"] if count else []), *(f"cuda:{i}" for i in range(count))]
+    if name not in allowed:
+        raise UserError(f"device {name!r} is not here: choose one of {', '.join(allowed)}")
+    return torch.device(name)
 
 
 def _restore(entry: dict[str, Any]) -> Decoded:

@@ -54,8 +54,9 @@ class Speed:
 class Cell:
     """A decode job as this module needs it: a cell of the grid with its decoding settings.
 
-    `head` names the head in the record, `head_source` says "released" or "trained". `digest`
-    stands for the job's whole definition; `limit` takes the first documents of each task only.
+    `head` names the head in the record, `head_source` says "released" or "trained", `head_variant`
+    how it was trained where its checkpoint does not say. `digest` stands for the job's whole
+    definition; `limit` takes the first documents of each task only.
     """
 
     id: str
@@ -66,6 +67,7 @@ class Cell:
     options: dict[str, Any] = field(default_factory=dict)
     head: str | None = None
     head_source: str | None = None
+    head_variant: str | None = None
     digest: str = ""
     batch_size: int = 32
     max_new_tokens: int = 256
@@ -104,6 +106,7 @@ def run_job(
             max_new_tokens=cell.max_new_tokens,
             device=device,
             dtype=cell.dtype,
+            head_variant=cell.head_variant,
             **cell.options,
         )
         if out_dir is not None:

@@ -110,7 +110,7 @@ def scripted(text: str, block: int = 8) -> Any:
         ("a cab in a bc", "abc", "a cab in a bc"),
         ("one abc two", "abc", "one "),
         # The earliest of several; one that spans blocks; one at the very start.
-        ("one. two; three", [";", "."], "one"),
+        ("a.b;c", [";", "."], "a"),
         ("123456STOP78", ["STOP"], "123456"),
         ("#!rest", ["#"], ""),
         ("keep all", ["", "x"], "keep all"),
@@ -215,6 +215,7 @@ def test_bad_prompts(model: MRPModel, prompt: str, message: str) -> None:
         ({"mode": "speculative", "k": 3}, "needs a head"),
         ({"mode": "static", "head": "somewhere"}, "uses no head"),
         ({"dtype": "int8"}, "dtype 'int8' is unknown"),
+        ({"device": "gpu"}, "device 'gpu' is not here: choose one of auto, cpu"),
         ({"backbone": "nowhere"}, "nowhere: no checkpoint here"),
     ],
 )
