@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import torch
+
 from mrp.data import build_tokenizer
 from mrp.errors import UserError
+from mrp.evaluation.tokenizer import load_tokenizer
 from mrp.models import Backbone, BackboneConfig, save_backbone
 from mrp.training.batches import Batches
 from mrp.training.distributed import resolve_device, world
 from mrp.training.loop import fit
 from mrp.training.losses import BackboneObjective
 from mrp.training.noise import generator_for
-from mrp.training.runs import finish, load_tokenizer, packed_pool, prepare
+from mrp.training.runs import finish, packed_pool, prepare
 from mrp.training.settings import BackboneTraining, DataSettings, identity
 
 
@@ -58,7 +61,7 @@ def train_backbone(
         batches = Batches(rows, settings, ours, place)
         outcome = fit(objective, model, batches, settings, who, out, label)
         if ours.leads:
-            save_backbone(model, out)
+            save_backbone(model.to(getattr(torch, settings.saved_dtype)), out)
             size = sum(parameter.numel() for parameter in model.parameters())
             finish(out, who, outcome, place, ours, size)
 

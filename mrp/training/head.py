@@ -6,6 +6,7 @@ from pathlib import Path
 
 import torch
 
+from mrp.evaluation.tokenizer import load_tokenizer
 from mrp.models import Head, HeadConfig, checkpoint_hash, load_backbone, save_head
 from mrp.models.head import Objective
 from mrp.training.batches import Batches
@@ -13,7 +14,7 @@ from mrp.training.distributed import resolve_device, world
 from mrp.training.loop import fit
 from mrp.training.losses import HeadObjective
 from mrp.training.noise import generator_for
-from mrp.training.runs import finish, load_tokenizer, packed_pool, prepare
+from mrp.training.runs import finish, packed_pool, prepare
 from mrp.training.settings import DataSettings, HeadTraining, identity
 
 # variant -> (what the head's output means, reveals in a row during training)
@@ -81,6 +82,6 @@ def train_head(
         batches = Batches(rows, settings, ours, place, reveals, settings.reveal)
         outcome = fit(objective, head, batches, settings, who, out, label)
         if ours.leads:
-            save_head(head, out)
+            save_head(head.to(getattr(torch, settings.saved_dtype)), out)
             size = sum(parameter.numel() for parameter in head.parameters())
             finish(out, who, outcome, place, ours, size)

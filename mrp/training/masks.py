@@ -52,7 +52,7 @@ class FlexAttention:
     def __init__(self, mask: BlockMask, compiled: bool) -> None:
         """Keep a block mask; `compiled` fuses the kernel (CUDA), else it runs as plain tensors."""
         self.mask = mask
-        self.kernel: Callable[..., Any] = _compiled_flex() if compiled else flex_attention
+        self.kernel = _compiled_flex() if compiled else cast(Callable[..., Any], flex_attention)
 
     def __call__(self, layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         """Return attention of q [N, Hq, T, D] over k, v [N, Hkv, T, D]."""

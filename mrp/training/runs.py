@@ -2,27 +2,22 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 import json
-import platform
 from collections.abc import Mapping
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import torch
 
-import mrp
 from mrp.data import encode_chat, encode_pool, test_prompts
 from mrp.errors import UserError
+from mrp.evaluation.provenance import provenance
 from mrp.io import atomic_write_json, sha256_file
 from mrp.training.distributed import World
 from mrp.training.loop import Outcome
 from mrp.training.packing import PackedRows, Sample, pack
 from mrp.training.settings import DataSettings, Optimization
 from mrp.training.state import CHECKPOINT, PROVENANCE, WEIGHTS, clear, finished
-
-PACKAGES = ("torch", "safetensors", "numpy", "transformers")
 
 
 def packed_pool(
@@ -62,22 +57,6 @@ def prepare(out_dir: Path, who: Mapping[str, Any], world: World, restart: bool) 
     return True
 
 
-def load_tokenizer(directory: Path) -> Any:
-    """The tokenizer beside a checkpoint.
-
-    Raises:
-        UserError: there is none.
-    """
-    from transformers import AutoTokenizer
-
-    try:
-        return AutoTokenizer.from_pretrained(str(directory))
-    except (OSError, ValueError) as error:
-        raise UserError(
-            f"{directory}: no usable tokenizer beside the checkpoint ({str(error).splitlines()[0]})"
-        ) from None
-
-
 def finish(
     out_dir: Path,
     identity: Mapping[str, Any],
@@ -90,17 +69,13 @@ def finish(
     atomic_write_json(
         out_dir / PROVENANCE,
         {
-            "created": datetime.now(UTC).isoformat(timespec="seconds"),
-            "mrp": mrp.__version__,
+            **provenance(device),
             "identity": dict(identity),
             "parameters": parameters,
             "final": outcome.last,
             "seconds": outcome.seconds,
             "resumed_from": outcome.resumed_from,
-            "device": torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu",
             "processes": world.size,
-            "python": platform.python_version(),
-            "packages": {name: importlib.metadata.version(name) for name in PACKAGES},
             "sha256": sha256_file(out_dir / WEIGHTS),
         },
     )

@@ -30,6 +30,7 @@ class Optimization:
     `source` is "mini" (the generated tasks; `pool` examples) or a .jsonl file of chats, each line
     an object with "messages". `batch_size` counts rows of `packed_length` clean tokens over all
     processes. The learning rate rises over `warmup` steps and falls along a cosine to `min_lr`.
+    `saved_dtype` is the precision of the written weights.
     """
 
     steps: int = 1000
@@ -41,12 +42,13 @@ class Optimization:
     clip: float = 1.0
     beta1: float = 0.9
     beta2: float = 0.98
-    packed_length: int = 128
+    packed_length: int = 160
     source: str = "mini"
     pool: int = 20_000
     seed: int = 0
     noise_per: Literal["sample", "block"] = "sample"
     noise_low: float = 0.0
+    saved_dtype: Literal["float32", "bfloat16"] = "float32"
     compile: bool = True
     log_every: int = 50
     checkpoint_seconds: float = 60.0
@@ -64,7 +66,7 @@ class BackboneTraining(Optimization):
     head_dim: int = 32
     block_size: int = 16
     steps: int = 8000
-    batch_size: int = 256
+    batch_size: int = 128
     lr: float = 1.5e-3
     pool: int = 200_000
     noise_per: Literal["sample", "block"] = "block"
