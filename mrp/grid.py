@@ -38,6 +38,7 @@ from mrp.errors import UserError
 
 __all__ = ["Job", "Layout", "Suite", "code_version", "find_job", "jobs", "load_suite"]
 
+FIGURES = ("pareto", "lookahead", "remask")
 GENERATED = ("mini_math", "mini_code")  # the tasks whose data files `mrp data` writes
 # The source that decides a result, as file patterns inside mrp.
 DECODE_CODE = (
@@ -138,8 +139,9 @@ def _cells(entry: GridEntry) -> list[tuple[str | None, dict[str, Any]]]:
     mine = MODES[entry.mode].required + MODES[entry.mode].optional
     names = [name for name in OPTIONS if name in mine]
     values = [getattr(entry, name) or [OPTIONS[name]] for name in names]
+    heads: list[str | None] = [*entry.head] if entry.head else [None]
     cells = []
-    for head, *chosen in product(entry.head or [None], *values):
+    for head, *chosen in product(heads, *values):
         options = {
             name: float(value) if isinstance(OPTIONS[name], float) else value
             for name, value in zip(names, chosen, strict=True)
@@ -271,6 +273,10 @@ class Layout:
         """Always all of them, so that adding a task to a suite does not change the others' data."""
         return [self.data_dir / f"{task}.jsonl" for task in GENERATED]
 
+    def data_inputs(self, tasks: Iterable[str]) -> list[Path]:
+        """The data files of those of the tasks that are generated."""
+        return [self.data_dir / f"{task}.jsonl" for task in tasks if task in GENERATED]
+
     def run_dir(self, job: str) -> Path:
         """A decode job's record.json, samples.jsonl and journal.jsonl."""
         return self.root / "runs" / job
@@ -315,6 +321,10 @@ class Layout:
         return _checkpoint_inputs(
             self.head_dir(backbone, head), trained=self.suite.heads[head].path is None
         )
+
+    def head_option(self, job: Job) -> str:
+        """The option that gives `mrp decode` the job's head; empty without a head."""
+        return f"--head-path {self.head_dir(job.backbone, job.head)}" if job.head else ""
 
 
 def _checkpoint_inputs(directory: Path, trained: bool) -> list[Path]:

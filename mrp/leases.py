@@ -41,6 +41,17 @@ def visible_devices() -> list[str]:
     return names
 
 
+def gpu_per_job(device: str) -> int:
+    """How many GPUs a workflow job asks its scheduler for: one, or none on a machine without.
+
+    Raises:
+        UserError: an unknown name.
+    """
+    if device not in DEVICES:
+        raise UserError(f"device: {device!r} is not one of {', '.join(DEVICES)}")
+    return int(device == "cuda" or (device == "auto" and bool(visible_devices())))
+
+
 @contextlib.contextmanager
 def lease(device: str = "auto") -> Iterator[str]:
     """Hold a device while the block runs and yield its torch name: "cpu", "cuda" or "cuda:N".

@@ -1,0 +1,117 @@
+"""The `mrp` command: finds the sub-command, and turns failures into one line and an exit code.
+
+Exit codes: 0 done, 1 the machine failed us (memory, disk), 2 a mistake in the input,
+130 interrupted. Only `--debug` shows a traceback for those.
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import os
+import sys
+from collections.abc import Sequence
+
+from mrp import __version__
+from mrp.commands import load_commands
+from mrp.errors import UserError
+
+EXAMPLE = """\
+examples:
+  mrp grid --suite embedded                     what the workflow would decode
+  mrp generate --mode speculative --k 3 --head assets/embedded/heads/S/k2 "(3*4)+(9+2)+(17-5)?"
+  mrp eval --mode dynamic --tau 0.7 --limit 32  one cell of the grid by hand
+
+The whole suite, tables and figures: snakemake
+"""
+# What torch and the libraries under it read when they are first imported.
+THREAD_VARIABLES = (
+    "OMP_NUM_THREADS",
+    "MKL_NUM_THREADS",
+    "OPENBLAS_NUM_THREADS",
+    "RAYON_NUM_THREADS",
+)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command line and return its exit code."""
+    args = build_parser().parse_args(argv)
+    logging.basicConfig(format="mrp: %(message)s", stream=sys.stderr)
+    logging.getLogger("mrp").setLevel(logging.INFO)
+    if args.threads is not None:
+        for variable in THREAD_VARIABLES:
+            os.environ[variable] = str(args.threads)
+    try:
+        args.run(args)
+        sys.stdout.flush()
+    except BrokenPipeError:  # `mrp grid | head`: the reader has had enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except KeyboardInterrupt:
+        print("mrp: interrupted", file=sys.stderr)
+        return 130
+    except Exception as error:
+        line, code = explain(error)
+        if line is None or args.debug:
+            raise
+        print(f"mrp: error: {line}", file=sys.stderr)
+        return code
+    return 0
+
+
+def explain(error: Exception) -> tuple[str | None, int]:
+    """The line and exit code for a failure; (None, 1) for one that is a bug of ours."""
+    if isinstance(error, UserError):
+        return str(error), 2
+    # torch's class by name: importing torch here would slow every command down.
+    if type(error).__name__ == "OutOfMemoryError" or isinstance(error, MemoryError):
+        return (
+            "out of memory: lower batch_size (suite: decoding.batch_size or train.batch_size), "
+            "or wait until the device is free",
+            1,
+        )
+    if isinstance(error, OSError) and error.errno is not None:
+        where = f": {error.filename}" if error.filename else ""
+        return f"{error.strerror}{where}", 1
+    return None, 1
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """The parser of all sub-commands; imports nothing heavy."""
+    parser = argparse.ArgumentParser(
+        prog="mrp",
+        description="Multi-token Residual Prediction on block-diffusion language models: "
+        "train heads, decode, evaluate, report.",
+        epilog=EXAMPLE,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--version", action="version", version=f"mrp {__version__}")
+    commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    for command in load_commands():
+        child = commands.add_parser(
+            command.NAME,
+            help=command.HELP,
+            description=f"{command.HELP[0].upper()}{command.HELP[1:]}.",
+        )
+        command.add_arguments(child)
+        common = child.add_argument_group("common")
+        common.add_argument(
+            "--threads", type=positive, metavar="N", help="CPU threads (default: the libraries' own)"
+        )
+        common.add_argument(
+            "--debug", action="store_true", help="show a traceback in place of the one-line error"
+        )
+        child.set_defaults(run=command.run)
+    return parser
+
+
+def positive(text: str) -> int:
+    """An argument's value as an integer of at least 1."""
+    value = int(text) if text.isdecimal() else 0
+    if value < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is no whole number of at least 1")
+    return value
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,38 @@
+# Tables and figures of the suite that was run last, at fixed places.
+
+
+rule tables:
+    input:
+        records=[PATHS.record(job) for job in JOBS],
+        published="config/published.csv",
+    output:
+        html=report("results/tables.html", category="Tables"),
+        csv="results/tables.csv",
+    log:
+        PATHS.log("report", "tables"),
+    conda:
+        "../../environment.yml"
+    params:
+        code=grid.code_version(*grid.REPORT_CODE),
+    message:
+        "Write {output}"
+    shell:
+        "mrp report tables --suite {config[suite]} --results results --out results > {log} 2>&1"
+
+
+rule figures:
+    input:
+        records=[PATHS.record(job) for job in JOBS],
+    output:
+        expand("figures/{name}.{form}", name=grid.FIGURES, form=["pdf", "png"]),
+        report(expand("figures/{name}.svg", name=grid.FIGURES), category="Figures"),
+    log:
+        PATHS.log("report", "figures"),
+    conda:
+        "../../environment.yml"
+    params:
+        code=grid.code_version(*grid.REPORT_CODE),
+    message:
+        "Draw the figures"
+    shell:
+        "mrp report figures --suite {config[suite]} --results results --out figures > {log} 2>&1"
