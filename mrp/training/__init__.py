@@ -1,15 +1,5 @@
-"""Training of backbones and heads: packing, noise, objectives and the loop they share."""
+"""Training of backbones and heads: packing, noise, objectives and the loop they share.
 
-from __future__ import annotations
-
-from mrp.training.backbone import train_backbone
-from mrp.training.head import train_head
-from mrp.training.settings import BackboneTraining, HeadTraining, parse_settings
-
-__all__ = [
-    "BackboneTraining",
-    "HeadTraining",
-    "parse_settings",
-    "train_backbone",
-    "train_head",
-]
+Start at `mrp.training.backbone.train_backbone` and `mrp.training.head.train_head`. Nothing is
+imported here, so that a suite's settings can be checked without loading torch.
+"""

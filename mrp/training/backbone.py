@@ -35,7 +35,7 @@ def train_backbone(
         settings: shape, optimisation and noise.
         data: which mini tasks, and which test prompts to leave out.
         out_dir: the checkpoint's directory.
-        device: auto, cpu or cuda.
+        device: auto, cpu, cuda or cuda:N.
         restart: start over, whatever `out_dir` holds.
         label: the run's name in the progress display.
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -46,13 +47,18 @@ def resolve_device(name: str) -> torch.device:
     Raises:
         UserError: the name is unknown or there is no such GPU.
     """
-    if name not in ("auto", "cpu", "cuda"):
-        raise UserError(f"--device is {name!r}; choose auto, cpu or cuda")
-    if name == "cuda" and not torch.cuda.is_available():
-        raise UserError("--device is cuda, but PyTorch sees no GPU here; choose cpu or auto")
-    if name == "cpu" or not torch.cuda.is_available():
+    if not re.fullmatch(r"auto|cpu|cuda(:\d+)?", name):
+        raise UserError(f"--device is {name!r}; choose auto, cpu, cuda or cuda:N")
+    if name == "cpu" or (name == "auto" and not torch.cuda.is_available()):
         return torch.device("cpu")
-    return torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
+    _, _, given = name.partition(":")
+    index = int(given or os.environ.get("LOCAL_RANK", "0"))
+    if index >= torch.cuda.device_count():
+        raise UserError(
+            f"--device is {name}, but PyTorch sees {torch.cuda.device_count()} GPUs here; "
+            "choose another number, cpu or auto"
+        )
+    return torch.device("cuda", index)
 
 
 @contextmanager

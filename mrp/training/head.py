@@ -42,7 +42,7 @@ def train_head(
         settings: variant, depth, start weights and optimisation.
         backbone_dir: the frozen backbone's checkpoint, with its tokenizer.
         out_dir: the head's directory.
-        device: auto, cpu or cuda.
+        device: auto, cpu, cuda or cuda:N.
         data: which mini tasks, and which test prompts to leave out.
         restart: start over, whatever `out_dir` holds.
         label: the run's name in the progress display.
