@@ -20,7 +20,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--head-path", type=Path, metavar="DIR", help="head checkpoint, for the modes that need one"
     )
     parser.add_argument(
-        "--data", type=Path, metavar="DIR", help="data files of `mrp data` (default: generated)"
+        "--data", type=Path, required=True, metavar="DIR", help="the data files of `mrp data`"
     )
     parser.add_argument(
         "--out",

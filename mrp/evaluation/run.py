@@ -96,6 +96,8 @@ def run_job(
     Raises:
         UserError: unknown task or mode, missing data or checkpoint, another process in `out_dir`.
     """
+    if cell.limit is not None and cell.limit < 1:
+        raise UserError(f"limit {cell.limit} leaves no examples: at least 1, or no limit")
     with _quiet_lm_eval():
         tasks = load_tasks(cell.tasks, data_dir)
         model = MRPModel(
@@ -142,6 +144,8 @@ def load_tasks(names: Sequence[str], data_dir: Path | None) -> dict[str, Any]:
     """
     metadata = {"data_dir": str(data_dir)} if data_dir is not None else {}
     manager = TaskManager(include_path=str(TASKS_DIR), include_defaults=False, metadata=metadata)
+    if not names:
+        raise UserError(f"no task is named: choose among {', '.join(manager.all_tasks)}")
     for name in names:
         if name not in manager.all_tasks:
             raise UserError(

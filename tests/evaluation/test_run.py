@@ -214,6 +214,7 @@ def test_nothing_is_written_outside_the_run(
     ("tasks", "content", "message"),
     [
         (("mini_golf",), None, "'mini_golf' is unknown: choose among mini_code, mini_math"),
+        ((), None, "no task is named: choose among mini_code, mini_math"),
         (("mini_math",), None, "no such data file"),
         (("mini_math",), "", "holds no examples"),
         (("mini_math",), '{"prompt": "x"}\n', "line 1 is damaged"),
@@ -228,3 +229,9 @@ def test_bad_tasks_and_data(
     cell = replace(CELL, mode="static", options={}, head=None, tasks=tasks)
     with pytest.raises(UserError, match=message):
         run_job(cell, backbone_dir, None, tmp_path, None, "cpu")
+
+
+@pytest.mark.parametrize("limit", [0, -1])
+def test_a_limit_must_leave_something(backbone_dir: Path, limit: int) -> None:
+    with pytest.raises(UserError, match="leaves no examples"):
+        run_job(replace(CELL, limit=limit), backbone_dir, None, None, None, "cpu")
