@@ -24,7 +24,8 @@ configfile: "config/config.yaml"
 
 
 try:
-    SUITE = grid.load_suite(config["suite"])
+    SUITE_FILE = grid.suite_file(config["suite"])
+    SUITE = grid.load_suite(SUITE_FILE)
     JOBS = {job.id: job for job in grid.jobs(SUITE)}
     GPU = gpu_per_job(config["device"])
 except UserError as error:
@@ -32,7 +33,7 @@ except UserError as error:
 PATHS = grid.Layout(SUITE)
 
 # The rules' `mrp` is the one beside this Python, also where its environment is not activated.
-os.environ["PATH"] = os.path.dirname(sys.executable) + os.pathsep + os.environ["PATH"]
+os.environ.update(PATH=f"{os.path.dirname(sys.executable)}{os.pathsep}{os.getenv('PATH')}")
 
 
 wildcard_constraints:

@@ -7,17 +7,16 @@ from __future__ import annotations
 
 import difflib
 import json
-import string
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
-import yaml
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 from pydantic_core import ErrorDetails
 
 from mrp.errors import UserError
+from mrp.strict_yaml import read_yaml
 
 if TYPE_CHECKING:
     from mrp.training.settings import BackboneTraining, HeadTraining
@@ -147,16 +146,31 @@ def load_suite(suite: str | Path) -> Suite:
     Raises:
         UserError: there is no such file, or it has a mistake; names the file, key and value.
     """
-    path = _find(suite)
-    raw = _read_yaml(path)
+    path = suite_file(suite)
+    raw = read_yaml(path)
     try:
         loaded = Suite.model_validate(raw)
     except ValidationError as error:
         raise UserError(f"{path}: {_describe(error.errors()[0], raw)}") from None
-    problem = next(_problems(loaded), None)
+    problem = next(_problems(loaded, path.stem), None)
     if problem is not None:
         raise UserError(f"{path}: {problem}")
     return loaded
+
+
+def suite_file(suite: str | Path) -> Path:
+    """The file of a suite, from its path or its name.
+
+    Raises:
+        UserError: there is none.
+    """
+    path = Path(suite)
+    if path.suffix not in (".yaml", ".yml"):
+        path = SUITES / f"{suite}.yaml"
+    if path.is_file():
+        return path
+    known = sorted(file.stem for file in SUITES.glob("*.yaml"))
+    raise UserError(f"suite {str(suite)!r}: no file {path}; {one_of(known, suite)}")
 
 
 def known_tasks() -> list[str]:
@@ -209,47 +223,6 @@ def block_size(path: str | None, spec: BackboneSpec | None = None) -> int | None
         return size if isinstance(size, int) else None
     recipe = training(spec) if spec is not None else None
     return getattr(recipe, "block_size", None)
-
-
-# ---- reading -----------------------------------------------------------------------------------
-
-
-def _find(suite: str | Path) -> Path:
-    """The suite's file, from its path or its name."""
-    path = Path(suite)
-    if path.suffix not in (".yaml", ".yml"):
-        path = SUITES / f"{suite}.yaml"
-    if path.is_file():
-        return path
-    known = sorted(file.stem for file in SUITES.glob("*.yaml"))
-    raise UserError(f"suite {str(suite)!r}: no file {path}; {one_of(known, suite)}")
-
-
-class _Loader(yaml.SafeLoader):
-    """YAML that refuses a key given twice, where plain YAML silently drops the first."""
-
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        seen = set()
-        for key_node, _ in node.value:
-            key = self.construct_object(key_node, deep=True)
-            if isinstance(key, str) and key in seen:
-                mark = key_node.start_mark
-                raise yaml.constructor.ConstructorError(
-                    None, None, f"key {key!r} is given twice", mark
-                )
-            seen.add(key if isinstance(key, str) else id(key_node))
-        return super().construct_mapping(node, deep)
-
-
-def _read_yaml(path: Path) -> Any:
-    try:
-        return yaml.load(path.read_text("utf-8"), _Loader)
-    except yaml.MarkedYAMLError as error:
-        mark = error.problem_mark
-        where = f" at line {mark.line + 1}, column {mark.column + 1}" if mark else ""
-        raise UserError(f"{path}: no valid YAML{where}: {error.problem}") from None
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise UserError(f"{path}: no valid YAML: {str(error).splitlines()[0]}") from None
 
 
 # ---- mistakes in shape, in pydantic's terms ------------------------------------------------------
@@ -318,8 +291,10 @@ def _short(value: Any) -> str:
 # ---- mistakes in meaning -------------------------------------------------------------------------
 
 
-def _problems(suite: Suite) -> Iterator[str]:
+def _problems(suite: Suite, stem: str) -> Iterator[str]:
     """What is wrong with a well-shaped suite, as "key path: value: what is allowed"."""
+    if suite.name != stem:
+        yield f"name: {suite.name!r} must be the file's name, {stem!r}: results are kept by name"
     for name, backbone in suite.backbones.items():
         yield from _source_problems(f"backbones.{name}", backbone, "backbone")
     for name, head in suite.heads.items():
@@ -345,10 +320,10 @@ def _source_problems(where: str, spec: BackboneSpec | HeadSpec, kind: str) -> It
     if spec.path is None and spec.train is None:
         yield f"{where}: needs path (a directory or a hub id) or train (settings), or both"
     if spec.path is not None:
-        fields = {field for _, field, _, _ in string.Formatter().parse(spec.path) if field}
-        allowed = {"backbone"} if kind == "head" else set()
-        for field in sorted(fields - allowed):
-            yield f"{where}.path: unknown placeholder {{{field}}}: {one_of(allowed, field)}"
+        known = "{backbone}" if kind == "head" else ""
+        if set(spec.path.replace(known, "")) & set("{}"):
+            rule = f"the only placeholder is {known}" if known else "there are no placeholders here"
+            yield f"{where}.path: {spec.path!r} is not allowed: {rule}"
     try:
         training(spec, f"{where}.train")
     except UserError as error:

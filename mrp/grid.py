@@ -32,11 +32,12 @@ from mrp.config import (
     Suite,
     load_suite,
     one_of,
+    suite_file,
     training,
 )
 from mrp.errors import UserError
 
-__all__ = ["Job", "Layout", "Suite", "code_version", "find_job", "jobs", "load_suite"]
+__all__ = ["Job", "Layout", "Suite", "code_version", "find_job", "jobs", "load_suite", "suite_file"]
 
 FIGURES = ("pareto", "lookahead", "remask")
 GENERATED = ("mini_math", "mini_code")  # the tasks whose data files `mrp data` writes
@@ -49,7 +50,7 @@ DECODE_CODE = (
     "speed/*.py",
     "commands/decode.py",
 )
-TRAIN_CODE = ("models/*.py", "training/*.py", "data/*.py", "commands/train.py")
+TRAIN_CODE = ("models/*.py", "training/*.py", "data/*.py", "commands/train*.py")
 DATA_CODE = ("data/*.py", "commands/data.py")
 REPORT_CODE = ("report/**/*.*", "commands/report.py")
 

@@ -16,7 +16,6 @@ MODULES = (
     "train_backbone",
     "train_head",
     "decode",
-    "report",
     "eval",
     "generate",
     "version",

@@ -2,6 +2,8 @@
 
 
 rule data:
+    input:
+        suite=ancient(SUITE_FILE),
     output:
         PATHS.data_files,
     log:
@@ -12,17 +14,18 @@ rule data:
         out=PATHS.data_dir,
         digest=grid.data_digest(SUITE),
     message:
-        "Generate the test problems of {config[suite]}"
+        "Generate the test problems"
     shell:
-        "mrp data --suite {config[suite]} --out {params.out} > {log} 2>&1"
+        "mrp data --suite {input.suite} --out {params.out} > {log} 2>&1"
 
 
 # journal.jsonl, from which a killed job goes on, is no output: a failed job's outputs are deleted.
 rule decode:
     input:
-        lambda w: PATHS.data_inputs(JOBS[w.job].tasks),
-        lambda w: PATHS.backbone_inputs(JOBS[w.job].backbone),
-        lambda w: PATHS.head_inputs(JOBS[w.job].backbone, JOBS[w.job].head),
+        suite=ancient(SUITE_FILE),
+        data=lambda w: PATHS.data_inputs(JOBS[w.job].tasks),
+        backbone=lambda w: PATHS.backbone_inputs(JOBS[w.job].backbone),
+        head=lambda w: PATHS.head_inputs(JOBS[w.job].backbone, JOBS[w.job].head),
     output:
         PATHS.record("{job}"),
         PATHS.run_dir("{job}") / "samples.jsonl",
@@ -33,6 +36,7 @@ rule decode:
     threads: 1
     resources:
         gpu=GPU,
+        device=config["device"],
     params:
         backbone=lambda w: PATHS.backbone_dir(JOBS[w.job].backbone),
         head=lambda w: PATHS.head_option(JOBS[w.job]),
@@ -42,6 +46,6 @@ rule decode:
     message:
         "Decode {wildcards.job}"
     shell:
-        "mrp decode --suite {config[suite]} --job {wildcards.job}"
+        "mrp decode --suite {input.suite} --job {wildcards.job}"
         " --backbone-path {params.backbone} {params.head} --data {params.data} --out {params.out}"
-        " --device {config[device]} --threads {threads} > {log} 2>&1"
+        " --device {resources.device} --threads {threads} > {log} 2>&1"

@@ -3,6 +3,7 @@
 
 rule tables:
     input:
+        suite=ancient(SUITE_FILE),
         records=[PATHS.record(job) for job in JOBS],
         published="config/published.csv",
     output:
@@ -17,11 +18,12 @@ rule tables:
     message:
         "Write {output}"
     shell:
-        "mrp report tables --suite {config[suite]} --results results --out results > {log} 2>&1"
+        "mrp report tables --suite {input.suite} --results results --out results > {log} 2>&1"
 
 
 rule figures:
     input:
+        suite=ancient(SUITE_FILE),
         records=[PATHS.record(job) for job in JOBS],
     output:
         expand("figures/{name}.{form}", name=grid.FIGURES, form=["pdf", "png"]),
@@ -35,4 +37,4 @@ rule figures:
     message:
         "Draw the figures"
     shell:
-        "mrp report figures --suite {config[suite]} --results results --out figures > {log} 2>&1"
+        "mrp report figures --suite {input.suite} --results results --out figures > {log} 2>&1"

@@ -24,6 +24,8 @@ rule heads:
 
 
 rule train_backbone:
+    input:
+        suite=ancient(SUITE_FILE),
     output:
         multiext(
             f"{PATHS.trained_backbone_dir('{backbone}')}/",
@@ -40,19 +42,21 @@ rule train_backbone:
     threads: 2
     resources:
         gpu=GPU,
+        device=config["device"],
     params:
         out=PATHS.trained_backbone_dir("{backbone}"),
         digest=lambda w: grid.training_digest(SUITE, SUITE.backbones[w.backbone]),
     message:
         "Train backbone {wildcards.backbone} (progress: {log})"
     shell:
-        "mrp train-backbone --suite {config[suite]} --backbone {wildcards.backbone}"
-        " --out {params.out} --device {config[device]} --threads {threads} > {log} 2>&1"
+        "mrp train-backbone --suite {input.suite} --backbone {wildcards.backbone}"
+        " --out {params.out} --device {resources.device} --threads {threads} > {log} 2>&1"
 
 
 rule train_head:
     input:
-        lambda w: PATHS.backbone_inputs(w.backbone),
+        suite=ancient(SUITE_FILE),
+        backbone=lambda w: PATHS.backbone_inputs(w.backbone),
     output:
         multiext(
             f"{PATHS.trained_head_dir('{backbone}', '{head}')}/",
@@ -69,6 +73,7 @@ rule train_head:
     threads: 1
     resources:
         gpu=GPU,
+        device=config["device"],
     params:
         backbone=lambda w: PATHS.backbone_dir(w.backbone),
         out=PATHS.trained_head_dir("{backbone}", "{head}"),
@@ -76,6 +81,6 @@ rule train_head:
     message:
         "Train head {wildcards.head} on {wildcards.backbone} (progress: {log})"
     shell:
-        "mrp train-head --suite {config[suite]} --backbone {wildcards.backbone}"
+        "mrp train-head --suite {input.suite} --backbone {wildcards.backbone}"
         " --head {wildcards.head} --backbone-path {params.backbone} --out {params.out}"
-        " --device {config[device]} --threads {threads} > {log} 2>&1"
+        " --device {resources.device} --threads {threads} > {log} 2>&1"

@@ -1,0 +1,170 @@
+"""The command line: complete help, quick start, and one line in place of a traceback."""
+
+from __future__ import annotations
+
+import argparse
+import errno
+import subprocess
+import sys
+import time
+
+import pytest
+
+from mrp import cli
+from mrp.commands import load_commands
+from mrp.errors import UserError
+
+COMMANDS = [command.NAME for command in load_commands()]
+
+
+def mrp(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "mrp.cli", *arguments], capture_output=True, text=True
+    )
+
+
+def test_help_names_every_command_and_an_example() -> None:
+    text = mrp("--help").stdout
+    for command in load_commands():
+        assert command.NAME in text
+        assert "\n" not in command.HELP
+    assert "examples:" in text
+
+
+def test_the_commands_are_exactly_these() -> None:
+    """A new command or a new name is a decision: it shows here."""
+    assert COMMANDS == [
+        "grid",
+        "data",
+        "train-backbone",
+        "train-head",
+        "decode",
+        "report",
+        "eval",
+        "generate",
+        "version",
+    ]
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_option_has_a_help_text(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as stopped:
+        cli.main([name, "--help"])
+    assert stopped.value.code == 0
+    assert "--threads" in capsys.readouterr().out
+    groups = [a for a in cli.build_parser()._actions if isinstance(a, argparse._SubParsersAction)]
+    for action in groups[0].choices[name]._actions:
+        assert action.help, action.dest
+
+
+def test_the_help_comes_at_once() -> None:
+    mrp("--help")  # fills the byte-code cache
+    began = time.perf_counter()
+    mrp("--help")
+    with_mrp = time.perf_counter() - began
+    began = time.perf_counter()
+    subprocess.run([sys.executable, "-c", ""], check=True)
+    assert with_mrp - (time.perf_counter() - began) < 1.0  # 0.1 s on an idle machine
+
+
+def test_nothing_heavy_is_imported_for_the_help() -> None:
+    code = (
+        "import sys; from mrp.cli import build_parser; build_parser().format_help();"
+        "print(*(m for m in ('torch','numpy','pandas','lm_eval','transformers','pydantic','yaml')"
+        " if m in sys.modules))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == ""
+
+
+class Failing:
+    """A command that fails as told."""
+
+    NAME, HELP = "fail", "fail"
+
+    def __init__(self, error: BaseException) -> None:
+        self.error = error
+
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
+        pass
+
+    def run(self, args: argparse.Namespace) -> None:
+        raise self.error
+
+
+class OutOfMemoryError(RuntimeError):
+    """As torch calls its own."""
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "line"),
+    [
+        (UserError("head: there is none"), 2, "mrp: error: head: there is none"),
+        (OutOfMemoryError("CUDA out of memory. Tried"), 1, "mrp: error: out of memory: lower"),
+        (MemoryError(), 1, "mrp: error: out of memory: lower"),
+        (OSError(errno.ENOSPC, "No space left on device", "a/b"), 1, "No space left on device: a"),
+        (PermissionError(errno.EACCES, "Permission denied", "c"), 1, "Permission denied: c"),
+        (KeyboardInterrupt(), 130, "mrp: interrupted"),
+    ],
+)
+def test_failures_are_one_line_and_a_code(
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    error: BaseException,
+    code: int,
+    line: str,
+) -> None:
+    monkeypatch.setattr(cli, "load_commands", lambda: [Failing(error)])
+    assert cli.main(["fail"]) == code
+    printed = capsys.readouterr().err
+    assert line in printed
+    assert printed.count("\n") == 1
+
+
+def test_bugs_and_debug_show_the_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cli, "load_commands", lambda: [Failing(ValueError("a bug"))])
+    with pytest.raises(ValueError, match="a bug"):
+        cli.main(["fail"])
+    monkeypatch.setattr(cli, "load_commands", lambda: [Failing(UserError("a mistake"))])
+    with pytest.raises(UserError):
+        cli.main(["fail", "--debug"])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "line"),
+    [
+        (
+            ["decode", "--suite", "embeded", "--job", "x", "--backbone-path", "x", "--out", "x"],
+            "emb",
+        ),
+        (["grid", "--suite", "nowhere/at/all.yaml"], "no file nowhere/at/all.yaml"),
+        (["data", "--suite", "embedded"], "--out"),
+        (["grid", "--threads", "0"], "'0' is no whole number of at least 1"),
+        (["gird"], "invalid choice: 'gird'"),
+        ([], "required: COMMAND"),
+    ],
+)
+def test_bad_arguments_end_with_code_2_and_no_traceback(arguments: list[str], line: str) -> None:
+    done = mrp(*arguments)
+    assert done.returncode == 2
+    assert line in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_grid_lists_the_jobs_and_bears_a_closed_pipe() -> None:
+    lines = mrp("grid", "--suite", "micro").stdout.splitlines()
+    assert all(line.startswith(("open ", "done ")) for line in lines)
+    assert lines[0].endswith(" S.mini.static")
+    command = f"{sys.executable} -m mrp.cli grid --suite embedded | head -1"
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True)
+    assert done.stderr == ""
+
+
+def test_threads_reach_the_libraries() -> None:
+    code = (
+        "import sys; from mrp import cli; sys.argv[1:] = []; cli.main(['version','--threads','1']);"
+        "import torch; print(torch.get_num_threads())"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[0].startswith("mrp ")
+    assert done.stdout.splitlines()[-1] == "1"

@@ -1,0 +1,286 @@
+"""Every mistake in a suite is one line that names the file, the key, the value and what to do."""
+
+from __future__ import annotations
+
+import copy
+import json
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mrp.config import MODES, OPTIONS, load_suite
+from mrp.errors import UserError
+from mrp.grid import jobs
+
+GOOD: dict[str, Any] = {
+    "name": "good",
+    "backbones": {"S": {"path": "nowhere/at/all"}},
+    "heads": {"k2": {"variant": "k2", "path": "nowhere/{backbone}/k2"}},
+    "tasks": ["mini_math"],
+    "grid": [{"mode": "static"}, {"mode": "remask", "head": "k2", "tau": [0.5, 0.6]}],
+}
+
+
+def write(folder: Path, suite: Any) -> Path:
+    path = folder / "good.yaml"
+    path.write_text(suite if isinstance(suite, str) else yaml.safe_dump(suite))
+    return path
+
+
+def message(folder: Path, suite: Any) -> str:
+    """The mistake that loading `suite` reports; checks that it is one line with the file's name."""
+    path = write(folder, suite)
+    with pytest.raises(UserError) as caught:
+        load_suite(path)
+    text = str(caught.value)
+    assert "\n" not in text
+    assert text.startswith(f"{path}: ")
+    return text.removeprefix(f"{path}: ")
+
+
+def test_a_good_suite_loads_with_its_defaults(tmp_path: Path) -> None:
+    suite = load_suite(write(tmp_path, GOOD))
+    assert suite.tasks == [["mini_math"]]
+    assert suite.grid[1].tau == [0.5, 0.6]
+    assert suite.decoding.speed is None
+    assert suite.heads["k2"].source == "released"
+
+
+def test_modes_and_options_are_those_of_the_decoding_package() -> None:
+    from dataclasses import MISSING, fields
+
+    from mrp.decoding import MODES as IMPLEMENTED
+
+    assert set(MODES) == set(IMPLEMENTED)
+    for name, shape in MODES.items():
+        mode = IMPLEMENTED[name]
+        assert shape.needs_head == mode.needs_head
+        options = {field.name: field.default for field in fields(mode)}
+        assert set(shape.required + shape.optional) == set(options)
+        assert {o for o, default in options.items() if default is MISSING} == set(shape.required)
+        for option in set(shape.optional) - {"steps"}:  # no steps: as many as a block has tokens
+            assert OPTIONS[option] == options[option]
+
+
+def entry(**keys: Any) -> Callable[[dict[str, Any]], None]:
+    """An edit of GOOD: a grid of this one entry."""
+
+    def edit(suite: dict[str, Any]) -> None:
+        suite["grid"] = [keys]
+
+    return edit
+
+
+def set_(*path: Any, to: Any) -> Callable[[dict[str, Any]], None]:
+    """An edit of GOOD: another value at a place."""
+
+    def edit(suite: dict[str, Any]) -> None:
+        for part in path[:-1]:
+            suite = suite[part]
+        suite[path[-1]] = to
+
+    return edit
+
+
+MISTAKES = {
+    "unknown key": (
+        set_("backbone", to={}),
+        ["unknown key 'backbone': did you mean backbones?", "grid"],
+    ),
+    "unknown key inside": (
+        set_("heads", "k2", "varient", to="k2"),
+        ["heads.k2: unknown key 'varient': did you mean variant? allowed: variant, path, train"],
+    ),
+    "unknown key in speed": (
+        set_("decoding", to={"speed": {"prompt": 3}}),
+        ["decoding.speed: unknown key 'prompt': did you mean prompts?"],
+    ),
+    "missing key": (lambda suite: suite.pop("tasks"), ["key 'tasks' is missing"]),
+    "unknown mode": (
+        entry(mode="specultive", k=2),
+        ["grid[0].mode: 'specultive' is not allowed: did you mean speculative?", "static, dyn"],
+    ),
+    "unknown option": (entry(mode="static", K=2), ["grid[0]: unknown key 'K': allowed: mode, "]),
+    "text for a number": (
+        entry(mode="self_speculative", k="3"),
+        ["grid[0].k: '3' is not allowed: must be a valid integer"],
+    ),
+    "true for a number": (set_("data", to={"test": True}), ["data.test: True is not allowed"]),
+    "fraction for a count": (
+        entry(mode="self_speculative", k=[1, 2.5]),
+        ["grid[0].k[1]: 2.5 is not allowed"],
+    ),
+    "k of zero": (entry(mode="self_speculative", k=[1, 0]), ["grid[0].k: 0 is not allowed"]),
+    "tau of one": (
+        entry(mode="dynamic", tau=[0.5, 1.0]),
+        ["grid[0].tau: 1.0 is not allowed: above 0 and below 1"],
+    ),
+    "tau of zero": (entry(mode="dynamic", tau=0), ["grid[0].tau: 0.0 is not allowed"]),
+    "tau not a number": (entry(mode="dynamic", tau=float("nan")), ["grid[0].tau: nan is not"]),
+    "steps of zero": (entry(mode="static", steps=0), ["grid[0].steps: 0 is not allowed: 1 to"]),
+    "scale of zero": (
+        entry(mode="direct", head="k2", k=1, scale=0.0),
+        ["grid[0].scale: 0.0 is not allowed: above 0"],
+    ),
+    "missing option": (entry(mode="dynamic"), ["grid[0]: mode 'dynamic' needs tau"]),
+    "option of another mode": (
+        entry(mode="dynamic", tau=0.5, k=2),
+        ["grid[0].k: mode 'dynamic' takes no k: allowed: tau"],
+    ),
+    "delta without its rule": (
+        entry(mode="remask", head="k2", tau=0.5, delta=2.0),
+        ["grid[0].delta: only rule: residual uses it"],
+    ),
+    "unknown condition": (
+        entry(mode="remask", head="k2", tau=0.5, condition="reveald"),
+        ["grid[0].condition: 'reveald' is not allowed: did you mean revealed?"],
+    ),
+    "no such head": (
+        entry(mode="direct", head=["k2", "k3"], k=1),
+        ["grid[0].head: there is no head 'k3': allowed: k2"],
+    ),
+    "head is missing": (entry(mode="direct", k=1), ["mode 'direct' needs head: allowed: k2"]),
+    "head for a mode without": (
+        entry(mode="static", head="k2"),
+        ["grid[0].head: mode 'static' takes no head; the modes with one: direct"],
+    ),
+    "empty grid": (set_("grid", to=[]), ["grid: [] is empty"]),
+    "empty list": (entry(mode="dynamic", tau=[]), ["grid[0].tau: [] is empty: give at least one"]),
+    "empty task group": (set_("tasks", to=[[]]), ["tasks[0]: [] is empty"]),
+    "no backbones": (set_("backbones", to={}), ["backbones: {} is empty"]),
+    "unknown task": (
+        set_("tasks", to=[["mini_math", "mini_cod"]]),
+        ["tasks[0]: unknown task 'mini_cod': did you mean mini_code?"],
+    ),
+    "task twice": (
+        set_("tasks", to=[["mini_math", "mini_math"]]),
+        ["tasks[0]: task 'mini_math' is given twice"],
+    ),
+    "bad name": (set_("backbones", to={"a/b": {"path": "x"}}), ["backbones.a/b: 'a/b' is no name"]),
+    "other name than the file": (set_("name", to="best"), ["name: 'best' must be the file's name"]),
+    "neither path nor train": (
+        set_("backbones", "S", to={}),
+        ["backbones.S: needs path (a directory or a hub id) or train"],
+    ),
+    "unknown placeholder": (
+        set_("heads", "k2", "path", to="x/{size}"),
+        ["heads.k2.path: 'x/{size}' is not allowed: the only placeholder is {backbone}"],
+    ),
+    "unbalanced brace": (set_("heads", "k2", "path", to="x/{size"), ["heads.k2.path: 'x/{size'"]),
+    "unknown setting": (
+        set_("backbones", "S", "train", to={"stepz": 3}),
+        ["backbones.S.train", "'stepz'", "steps"],
+    ),
+    "bad setting": (
+        set_("heads", "k2", "train", to={"steps": "many"}),
+        ["heads.k2.train", "steps", "'many'"],
+    ),
+    "variant said twice": (
+        set_("heads", "k2", "train", to={"variant": "default"}),
+        ["heads.k2.train.variant: 'default' differs from the head's variant 'k2'"],
+    ),
+    "list for a mapping": (set_("data", to=[1]), ["data: [1] is not allowed: must be a mapping"]),
+}
+
+
+@pytest.mark.parametrize("kind", MISTAKES)
+def test_a_mistake_is_one_clear_line(tmp_path: Path, kind: str) -> None:
+    edit, parts = MISTAKES[kind]
+    suite = copy.deepcopy(GOOD)
+    edit(suite)
+    text = message(tmp_path, suite)
+    for part in parts:
+        assert part in text
+
+
+def test_broken_yaml_names_the_place(tmp_path: Path) -> None:
+    assert "no valid YAML at line 2, column" in message(tmp_path, "name: a\n b: [")
+    assert "line 2, column 1: key 'name' is given twice" in message(tmp_path, "name: a\nname: b\n")
+    assert "None is not allowed: must be a mapping" in message(tmp_path, "")
+
+
+def test_an_unknown_suite_names_the_known_ones() -> None:
+    with pytest.raises(UserError, match=r"suite 'embeded': no file .* did you mean embedded\?"):
+        load_suite("embeded")
+
+
+def checkpoint(folder: Path, block_size: int) -> str:
+    folder.mkdir()
+    (folder / "config.json").write_text(json.dumps({"block_size": block_size}))
+    return str(folder)
+
+
+def test_the_backbones_block_length_bounds_k_and_steps(tmp_path: Path) -> None:
+    backbone = {"S": {"path": checkpoint(tmp_path / "backbone", 4)}}
+    suite = {**GOOD, "backbones": backbone, "grid": [{"mode": "self_speculative", "k": [3, 4]}]}
+    assert message(tmp_path, suite) == (
+        "grid[0].k: 4 is not allowed: at least 1 and below the block length "
+        "(blocks of 'S' have 4 tokens)"
+    )
+    suite = {**GOOD, "backbones": backbone, "grid": [{"mode": "static", "steps": [4, 5]}]}
+    assert "grid[0].steps: 5 is not allowed: 1 to the block length" in message(tmp_path, suite)
+    recipe = {"S": {"train": {"block_size": 4}}}
+    suite = {**GOOD, "backbones": recipe, "grid": [{"mode": "self_speculative", "k": 4}]}
+    assert "grid[0].k: 4 is not allowed" in message(tmp_path, suite)
+
+
+def test_a_head_for_other_blocks_is_found_in_the_grid(tmp_path: Path) -> None:
+    suite = {
+        **GOOD,
+        "backbones": {"S": {"path": checkpoint(tmp_path / "backbone", 4)}},
+        "heads": {"k2": {"variant": "k2", "path": checkpoint(tmp_path / "head", 8)}},
+    }
+    assert "has block_size 8, backbone 'S' has 4" in message(tmp_path, suite)
+
+
+def test_1e_3_is_a_number(tmp_path: Path) -> None:
+    text = yaml.safe_dump(GOOD).replace("- 0.5", "- 5e-1")
+    assert load_suite(write(tmp_path, text)).grid[1].tau == [0.5, 0.6]
+
+
+def places(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+    """The paths of everything inside nested lists and mappings."""
+    if isinstance(value, dict):
+        items = list(value.items())
+    else:
+        items = list(enumerate(value)) if isinstance(value, list) else []
+    return [place for key, inner in items for place in [(*path, key), *places(inner, (*path, key))]]
+
+
+FULL = {
+    **GOOD,
+    "seed": 1,
+    "data": {"level": "hard", "test": 3},
+    "decoding": {"batch_size": 2, "dtype": "float32", "speed": {"prompts": 1}},
+    "backbones": {"S": {"train": {"steps": 3, "lr": 0.1}}},
+}
+ANYTHING = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(-2, 20)
+    | st.floats()
+    | st.sampled_from(["", "k2", "x"]),
+    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.sampled_from("ab"), inner),
+    max_leaves=3,
+)
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.sampled_from(places(FULL)), ANYTHING)
+def test_whatever_stands_anywhere_there_is_no_traceback(place: tuple[Any, ...], value: Any) -> None:
+    suite = copy.deepcopy(FULL)
+    set_(*place, to=value)(suite)
+    with tempfile.TemporaryDirectory() as folder:
+        path = write(Path(folder), suite)
+        mistake = ""
+        try:
+            jobs(load_suite(path))
+        except UserError as error:
+            mistake = str(error)
+        assert "\n" not in mistake
