@@ -41,7 +41,7 @@ rule decode:
         backbone=lambda w: PATHS.backbone_dir(JOBS[w.job].backbone),
         head=lambda w: PATHS.head_option(JOBS[w.job]),
         data=PATHS.data_dir,
-        out=PATHS.run_dir("{job}"),
+        out=lambda w: PATHS.run_dir(w.job),
         digest=lambda w: JOBS[w.job].digest,
     message:
         "Decode {wildcards.job}"

@@ -44,7 +44,7 @@ rule train_backbone:
         gpu=GPU,
         device=config["device"],
     params:
-        out=PATHS.trained_backbone_dir("{backbone}"),
+        out=lambda w: PATHS.trained_backbone_dir(w.backbone),
         digest=lambda w: grid.training_digest(SUITE, SUITE.backbones[w.backbone]),
     message:
         "Train backbone {wildcards.backbone} (progress: {log})"
@@ -76,7 +76,7 @@ rule train_head:
         device=config["device"],
     params:
         backbone=lambda w: PATHS.backbone_dir(w.backbone),
-        out=PATHS.trained_head_dir("{backbone}", "{head}"),
+        out=lambda w: PATHS.trained_head_dir(w.backbone, w.head),
         digest=lambda w: grid.training_digest(SUITE, SUITE.heads[w.head]),
     message:
         "Train head {wildcards.head} on {wildcards.backbone} (progress: {log})"
