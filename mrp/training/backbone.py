@@ -46,7 +46,8 @@ def train_backbone(
     who = identity(settings, level=data.level, test_seed=data.seed, test=data.test)
     with world(place) as ours:
         if not prepare(out, who, ours, restart):
-            print(f"{label}: {out} is already trained with these settings")
+            if ours.leads:
+                print(f"{label}: {out} is already trained with these settings")
             return
         if ours.leads:
             build_tokenizer(out)

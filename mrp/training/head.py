@@ -62,7 +62,8 @@ def train_head(
     )
     with world(place) as ours:
         if not prepare(out, who, ours, restart):
-            print(f"{label}: {out} is already trained with these settings")
+            if ours.leads:
+                print(f"{label}: {out} is already trained with these settings")
             return
         backbone = load_backbone(source, place, getattr(torch, settings.backbone_dtype))
         objective_name, reveals = VARIANTS[settings.variant]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
@@ -138,8 +139,9 @@ def _check_range(where: str, settings: Optimization) -> None:
         value = getattr(settings, field.name)
         if isinstance(value, str | bool):
             continue
-        if value < 0 or (value == 0 and field.name not in may_be_zero):
-            least = "at least 0" if field.name in may_be_zero else "greater than 0"
+        zero_is_fine = field.name in may_be_zero
+        if not math.isfinite(value) or value < 0 or (value == 0 and not zero_is_fine):
+            least = "at least 0" if zero_is_fine else "greater than 0"
             raise UserError(f"{where}: {field.name} is {value}; it must be {least}")
     for name in ("noise_low", "beta1", "beta2"):
         if getattr(settings, name) >= 1:

@@ -1,0 +1,256 @@
+"""Runs as a user meets them: killed and resumed, shared by two processes, misconfigured."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any, Literal
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from mrp.data import build_tokenizer
+from mrp.errors import UserError
+from mrp.io import sha256_file
+from mrp.models import Backbone, load_backbone, load_head, save_backbone
+from mrp.training import loop
+from mrp.training.backbone import backbone_config, train_backbone
+from mrp.training.head import train_head
+from mrp.training.loop import learning_rate
+from mrp.training.settings import BackboneTraining, DataSettings, HeadTraining
+
+DATA = DataSettings(test=4)
+BACKBONE = BackboneTraining(
+    hidden_size=32,
+    intermediate_size=48,
+    num_hidden_layers=2,
+    num_attention_heads=2,
+    num_key_value_heads=1,
+    head_dim=16,
+    block_size=8,
+    steps=30,
+    batch_size=2,
+    packed_length=96,
+    warmup=5,
+    pool=40,
+    log_every=5,
+    checkpoint_seconds=0.0,
+)
+HEAD = HeadTraining(
+    variant="k2",
+    num_layers=1,
+    init="zero",
+    steps=20,
+    batch_size=2,
+    packed_length=96,
+    warmup=5,
+    pool=40,
+    log_every=5,
+    checkpoint_seconds=0.0,
+)
+
+
+@pytest.fixture(scope="module")
+def backbone(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A backbone after 30 steps."""
+    out = tmp_path_factory.mktemp("backbone")
+    train_backbone(BACKBONE, DATA, out, "cpu")
+    return out
+
+
+def rows_of(out: Path) -> list[dict[str, str]]:
+    """metrics.csv without what a clock decides."""
+    with open(out / "metrics.csv", newline="") as file:
+        rows = list(csv.DictReader(file))
+    for row in rows:
+        del row["tokens_per_second"], row["seconds"]
+    return rows
+
+
+def start(
+    kind: str, settings: dict[str, Any], out: Path, backbone: Path | None, env: dict[str, str]
+) -> subprocess.Popen[str]:
+    """Train in a process of its own."""
+    arguments = json.dumps([kind, settings, str(out), str(backbone)])
+    return subprocess.Popen(
+        [sys.executable, "-m", "tests.training.worker", arguments],
+        env={**os.environ, "OMP_NUM_THREADS": "1", **env},
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def finish(process: subprocess.Popen[str]) -> str:
+    """Wait for success; returns stderr."""
+    _, errors = process.communicate(timeout=120)
+    assert process.returncode == 0, errors
+    return errors
+
+
+@pytest.mark.parametrize("kind", ["backbone", "head"])
+def test_a_killed_run_resumes_to_the_same_bytes(kind: str, backbone: Path, tmp_path: Path) -> None:
+    settings = asdict(BACKBONE if kind == "backbone" else HEAD)
+    whole, killed = tmp_path / "whole", tmp_path / "killed"
+    if kind == "backbone":
+        whole = backbone
+    else:
+        train_head(HEAD, backbone, whole, "cpu", DATA)
+
+    # SIGKILL once the first resume point is there; steps are slowed so that it is not the last.
+    process = start(kind, settings, killed, backbone, {"MRP_TEST_SLOW": "0.05"})
+    deadline = time.monotonic() + 60
+    while not (killed / "training.pt").exists():
+        assert process.poll() is None
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    process.send_signal(signal.SIGKILL)
+    process.communicate()
+    assert process.returncode == -signal.SIGKILL
+    assert not (killed / "provenance.json").exists()
+    with open(killed / "metrics.csv", "a") as file:
+        file.write("25,1.0,")  # a row that the kill cut short
+
+    errors = finish(start(kind, settings, killed, backbone, {}))
+    record = json.loads((killed / "provenance.json").read_text())
+    step = record["resumed_from"]
+    assert 0 < step < settings["steps"]
+    assert f"resuming from step {step} of {settings['steps']}" in errors
+    assert sha256_file(killed / "model.safetensors") == sha256_file(whole / "model.safetensors")
+    assert rows_of(killed) == rows_of(whole)
+    assert record["sha256"] == sha256_file(killed / "model.safetensors")
+    assert not (killed / "training.pt").exists()
+
+
+@pytest.mark.parametrize("kind", ["backbone", "head"])
+def test_two_processes_train_what_one_does(kind: str, backbone: Path, tmp_path: Path) -> None:
+    if kind == "backbone":
+        settings = asdict(replace(BACKBONE, steps=6))
+        train_backbone(BackboneTraining(**settings), DATA, tmp_path / "one", "cpu")
+    else:
+        settings = asdict(replace(HEAD, steps=6))
+        train_head(HeadTraining(**settings), backbone, tmp_path / "one", "cpu", DATA)
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = str(free.getsockname()[1])
+    shared = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
+    both = [
+        start(kind, settings, tmp_path / "two", backbone, {**shared, "RANK": rank})
+        for rank in ("0", "1")
+    ]
+    speaks, silent = (finish(process) for process in both)
+    assert "step 6/6" in speaks
+    assert "step" not in silent
+    one = load_file(tmp_path / "one" / "model.safetensors")
+    two = load_file(tmp_path / "two" / "model.safetensors")
+    torch.testing.assert_close(two, one, atol=1e-4, rtol=1e-4)
+    last = [rows_of(tmp_path / name)[-1] for name in ("one", "two")]
+    assert abs(float(last[0]["loss"]) - float(last[1]["loss"])) < 1e-4
+
+
+def test_a_backbone_learns(tmp_path: Path) -> None:
+    settings = replace(BACKBONE, steps=150, batch_size=4, lr=5e-3, pool=400, log_every=15)
+    train_backbone(settings, DATA, tmp_path, "cpu")
+    losses = [float(row["ce"]) for row in rows_of(tmp_path)]
+    assert losses[-1] < losses[0] - 1.3
+    assert load_backbone(tmp_path).config.block_size == settings.block_size
+
+
+@pytest.mark.parametrize("variant", ["default", "k2", "direct"])
+def test_a_head_learns(variant: Literal["default", "k2", "direct"], tmp_path: Path) -> None:
+    # Large random weights: a backbone whose distributions move a lot when a token is revealed.
+    config = backbone_config(BACKBONE, build_tokenizer(tmp_path / "b"))
+    teacher = Backbone(replace(config, initializer_range=0.4))
+    teacher.reset_parameters(torch.Generator().manual_seed(0))
+    save_backbone(teacher, tmp_path / "b")
+    settings = replace(HEAD, variant=variant, init="normal-0.2", lr=3e-3)
+    settings = replace(settings, steps=100, batch_size=4, pool=400, log_every=20)
+    train_head(settings, tmp_path / "b", tmp_path / "h", "cpu", DATA)
+    kl = [float(row["kl"]) for row in rows_of(tmp_path / "h")]
+    assert kl[-1] < 0.5 * kl[0]
+    head = load_head(tmp_path / "h", load_backbone(tmp_path / "b"))
+    assert head.config.variant == variant
+    assert head.config.objective == ("direct" if variant == "direct" else "residual")
+
+
+def test_a_finished_run_is_left_alone_and_restart_starts_over(
+    backbone: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    settings = replace(HEAD, steps=2)
+    train_head(settings, backbone, tmp_path, "cpu", DATA)
+    before = (tmp_path / "provenance.json").read_bytes()
+    train_head(settings, backbone, tmp_path, "cpu", DATA)
+    assert "already trained" in capsys.readouterr().out
+    assert (tmp_path / "provenance.json").read_bytes() == before
+    with pytest.raises(UserError, match=r"written with lr=0.001, now lr=0.002; .*--restart"):
+        train_head(replace(settings, lr=2e-3), backbone, tmp_path, "cpu", DATA)
+    train_head(replace(settings, lr=2e-3), backbone, tmp_path, "cpu", DATA, restart=True)
+    assert json.loads((tmp_path / "provenance.json").read_text())["identity"]["lr"] == 2e-3
+
+
+def test_other_settings_or_damage_stop_a_resume(
+    backbone: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(loop, "save_checkpoint", _save_then_stop(loop.save_checkpoint))
+    with pytest.raises(KeyboardInterrupt):
+        train_head(HEAD, backbone, tmp_path, "cpu", DATA)
+    with pytest.raises(UserError, match=r"training.pt: was written with seed=0, now seed=1"):
+        train_head(replace(HEAD, seed=1), backbone, tmp_path, "cpu", DATA)
+    (tmp_path / "training.pt").write_bytes(b"no checkpoint")
+    with pytest.raises(UserError, match=r"training.pt: damaged checkpoint .*--restart"):
+        train_head(HEAD, backbone, tmp_path, "cpu", DATA)
+
+
+def _save_then_stop(save: Any) -> Any:
+    def stop(*arguments: Any) -> None:
+        save(*arguments)
+        raise KeyboardInterrupt
+
+    return stop
+
+
+def test_a_loss_that_is_not_finite_is_named_with_its_step(backbone: Path, tmp_path: Path) -> None:
+    settings = replace(HEAD, lr=1e30, warmup=0)
+    with pytest.raises(UserError, match=r"not finite at step [2-5] \(lr [0-9.e+]+\); lower lr"):
+        train_head(settings, backbone, tmp_path, "cpu", DATA)
+    assert not (tmp_path / "training.pt").exists()
+
+
+def test_the_rate_warms_up_and_falls_to_its_minimum() -> None:
+    settings = replace(HEAD, lr=1.0, min_lr=0.1, warmup=10, steps=110)
+    rates = [learning_rate(settings, step) for step in range(110)]
+    assert rates[0] == pytest.approx(0.1)
+    assert max(rates) == rates[9] == rates[10] == 1.0
+    assert rates[60] == pytest.approx(0.55)
+    assert rates[10:] == sorted(rates[10:], reverse=True)
+    assert 0.1 < rates[-1] < 0.101
+
+
+def test_chats_of_a_file_train_a_head(backbone: Path, tmp_path: Path) -> None:
+    path = tmp_path / "chats.jsonl"
+    chat = [{"role": "user", "content": "2*3?"}, {"role": "assistant", "content": "6"}]
+    path.write_text(json.dumps({"messages": chat}) + "\n")
+    train_head(replace(HEAD, steps=2, source=str(path)), backbone, tmp_path / "h", "cpu", DATA)
+    path.write_text('{"messages": 3}\n')
+    with pytest.raises(UserError, match=r"chats.jsonl: line 1 is no chat"):
+        train_head(replace(HEAD, source=str(path)), backbone, tmp_path / "g", "cpu", DATA)
+    with pytest.raises(UserError, match=r"no such file \(key 'source'\)"):
+        train_head(replace(HEAD, source="none.jsonl"), backbone, tmp_path / "g", "cpu", DATA)
+
+
+def test_a_batch_that_does_not_divide_and_a_missing_gpu_are_named(
+    backbone: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
+    with pytest.raises(UserError, match="--device is cuda, but PyTorch sees 0 GPUs"):
+        train_head(HEAD, backbone, tmp_path, "cuda", DATA)
+    with pytest.raises(UserError, match="--device is 'gpu'; choose auto, cpu"):
+        train_head(HEAD, backbone, tmp_path, "gpu", DATA)

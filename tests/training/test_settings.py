@@ -1,0 +1,49 @@
+"""Settings from a suite: every mistake is one line that names key, value and what is allowed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from mrp.errors import UserError
+from mrp.training.settings import (
+    BackboneTraining,
+    HeadTraining,
+    digest,
+    identity,
+    parse_settings,
+)
+
+
+def test_given_keys_replace_the_defaults() -> None:
+    settings = parse_settings(HeadTraining, {"variant": "k2", "steps": 7, "lr": 1}, "heads.k2")
+    assert (settings.variant, settings.steps, settings.init) == ("k2", 7, "normal-0.2")
+    assert isinstance(settings.lr, float)
+    assert parse_settings(BackboneTraining, {}, "S") == BackboneTraining()
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"step": 7}, "heads.x: unknown key 'step'; known keys are .*steps"),
+        ({"steps": "7"}, "heads.x: steps is '7', expected a value of type int"),
+        ({"steps": True}, "heads.x: steps is True, expected a value of type int"),
+        ({"lr": None}, "heads.x: lr is None, expected a value of type float"),
+        ({"init": "ones"}, "heads.x: init is 'ones'; choose one of normal-0.2, normal-0.02, zero"),
+        ({"steps": 0}, "heads.x: steps is 0; it must be greater than 0"),
+        ({"warmup": -1}, "heads.x: warmup is -1; it must be at least 0"),
+        ({"noise_low": 1.0}, "heads.x: noise_low is 1.0; it must be below 1"),
+        ({"min_lr": 0.1}, "heads.x: min_lr 0.1 is above lr 0.001"),
+        ({"lr": float("nan")}, "heads.x: lr is nan; it must be greater than 0"),
+    ],
+)
+def test_mistakes_are_named(values: dict[str, Any], message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        parse_settings(HeadTraining, values, "heads.x")
+
+
+def test_identity_leaves_out_what_cannot_change_the_weights() -> None:
+    one, two = HeadTraining(), HeadTraining(compile=False, log_every=7, checkpoint_seconds=1.0)
+    assert digest(identity(one, backbone="a")) == digest(identity(two, backbone="a"))
+    assert digest(identity(one, backbone="a")) != digest(identity(one, backbone="b"))
