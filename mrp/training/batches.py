@@ -15,6 +15,8 @@ from mrp.training.noise import NoisePer, Reveal, draw, generator_for, mask_answe
 from mrp.training.packing import PackedRows
 from mrp.training.settings import Optimization
 
+POOL_ON_DEVICE = 2**27  # tokens; about 34 bytes each
+
 
 class Batches:
     """Draws the batch of any step; every process takes its slice of the same global batch."""
@@ -28,7 +30,7 @@ class Batches:
         reveals: int = 0,
         reveal_kind: Reveal = "gt-1",
     ) -> None:
-        """Keep the pool on the CPU; `reveals` is the number K of reveals that a step needs.
+        """Keep the pool; `reveals` is the number K of reveals that a step needs.
 
         Raises:
             UserError: the batch size does not divide over the processes.
@@ -38,7 +40,9 @@ class Batches:
                 f"batch_size {settings.batch_size} does not divide over {world.size} processes; "
                 "choose a multiple or start another number of processes"
             )
-        self.rows = rows
+        # On the device if it fits easily: copying rows at each step costs more than a small step.
+        small = len(rows) * settings.packed_length <= POOL_ON_DEVICE
+        self.rows = rows.to(device) if small else rows
         self.settings = settings
         self.world = world
         self.device = device
@@ -53,15 +57,15 @@ class Batches:
         settings, share = self.settings, self.settings.batch_size // self.world.size
         part = slice(self.world.rank * share, (self.world.rank + 1) * share)
         numbers = self.row_numbers(step)
-        rows = self.rows.take(numbers[part]).to(self.device)
+        rows = self.rows.take(numbers[part].to(self.rows.ids.device)).to(self.device)
         # Drawn for the global batch, so that the processes' parts add up to one process's batch.
         draws = draw(
             (settings.batch_size, settings.packed_length),
             rows.block_size,
             self.reveals,
-            generator_for(settings.seed, "noise", step),
+            generator_for(settings.seed, "noise", step, device=self.device),
         )
-        draws = draws.rows(part).to(self.device)
+        draws = draws.rows(part)
         masked, p = mask_answers(rows, draws, self.noise_per, settings.noise_low)
         masks = [masked]
         for index in range(self.reveals):

@@ -37,30 +37,28 @@ class Draws:
         """The draws of some rows of the batch."""
         return Draws(self.level[part], self.mask[part], self.reveal[:, part], self.count[:, part])
 
-    def to(self, device: torch.device) -> Draws:
-        """The draws on another device; through pinned memory, so that nobody waits."""
-        if device.type == "cpu":
-            return self
-        tensors = (self.level, self.mask, self.reveal, self.count)
-        return Draws(*(tensor.pin_memory().to(device, non_blocking=True) for tensor in tensors))
 
-
-def generator_for(*key: object) -> torch.Generator:
-    """A CPU generator that depends on the key alone, such as (seed, "noise", step)."""
+def generator_for(*key: object, device: torch.device | str = "cpu") -> torch.Generator:
+    """A generator that depends on the key alone, such as (seed, "noise", step), and its device."""
     digest = hashlib.sha256("/".join(map(str, key)).encode()).digest()
-    return torch.Generator().manual_seed(int.from_bytes(digest[:8], "big") >> 1)
+    return torch.Generator(device).manual_seed(int.from_bytes(digest[:8], "big") >> 1)
 
 
 def draw(
     shape: tuple[int, int], block_size: int, reveals: int, generator: torch.Generator
 ) -> Draws:
-    """Draw the uniform numbers of one batch of `shape` (b, L) with `reveals` K reveals."""
+    """Draw the uniform numbers of a batch of `shape` (b, L) with `reveals` K reveals.
+
+    They are drawn on the generator's device: a step of a small model would wait for a copy.
+    """
     rows, length = shape
     return Draws(
-        level=torch.rand(rows, length, generator=generator),
-        mask=torch.rand(rows, length, generator=generator),
-        reveal=torch.rand(reveals, rows, length, generator=generator),
-        count=torch.rand(reveals, rows, length // block_size, generator=generator),
+        level=torch.rand(rows, length, generator=generator, device=generator.device),
+        mask=torch.rand(rows, length, generator=generator, device=generator.device),
+        reveal=torch.rand(reveals, rows, length, generator=generator, device=generator.device),
+        count=torch.rand(
+            reveals, rows, length // block_size, generator=generator, device=generator.device
+        ),
     )
 
 
