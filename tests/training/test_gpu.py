@@ -10,8 +10,8 @@ import torch
 from mrp.models import Backbone, BackboneConfig, Head, HeadConfig
 from mrp.training.batches import Batches
 from mrp.training.distributed import World
-from mrp.training.losses import HeadObjective
-from mrp.training.masks import FlexAttention
+from mrp.training.losses import Batch, HeadObjective
+from mrp.training.masks import FlexAttention, attention
 from mrp.training.packing import pack
 from mrp.training.settings import HeadTraining
 from tests.tiny import EOS, MASK, PAD
@@ -42,6 +42,8 @@ def test_the_compiled_step_equals_the_eager_one_on_the_cpu(length: int) -> None:
     )
     settings = HeadTraining(batch_size=2, packed_length=length)
     rows = pack(random_samples(0, 400, longest=90), length, 16, PAD)
+    # The batches are the CPU's on both sides: a generator's numbers differ between devices.
+    source = Batches(rows, settings, World(), torch.device("cpu"), 2)
     results = []
     for device, compiled in ((torch.device("cpu"), False), (CUDA, True)):
         backbone = Backbone(config)
@@ -52,10 +54,12 @@ def test_the_compiled_step_equals_the_eager_one_on_the_cpu(length: int) -> None:
         objective = HeadObjective(backbone, head.to(device), compiled)
         if compiled:
             objective.compile()
-        source = Batches(rows, settings, World(), device, 2)
         losses = []
         for step in range(3):
             batch, _ = source(step)
+            part = rows.take(source.row_numbers(step)).to(device)
+            tensors = {name: getattr(batch, name).to(device) for name in batch._fields[:4]}
+            batch = Batch(**tensors, attend_views=attention(part, 3), attend=attention(part))
             assert isinstance(batch.attend, FlexAttention) == (compiled and length >= 1024)
             loss, _ = objective(batch)
             loss.backward()
