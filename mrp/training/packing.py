@@ -62,7 +62,7 @@ class PackedRows:
 
     def to(self, device: torch.device) -> PackedRows:
         """The same rows on another device; through pinned memory, so that nobody waits."""
-        if device.type == "cpu":
+        if self.ids.device == device:
             return self
         tensors = (self.ids, self.position, self.sample, self.answer, self.answer_length)
         ids, position, sample, answer, answer_length = (
