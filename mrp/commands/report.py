@@ -1,0 +1,79 @@
+"""`mrp report`: the tables and the figures of a suite from its records."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from mrp.errors import UserError
+
+NAME = "report"
+HELP = "write the tables or draw the figures of a suite from its records"
+PUBLISHED = Path("config/published.csv")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the arguments of both products."""
+    products = parser.add_subparsers(dest="product", required=True, metavar="PRODUCT")
+    tables = products.add_parser(
+        "tables",
+        help="tables.html and tables.csv",
+        description="Write the paper's tables with what the records say, and what came out.",
+    )
+    figures = products.add_parser(
+        "figures",
+        help="pareto, lookahead and remask as PDF, PNG, SVG and CSV",
+        description="Draw the figures, each with a CSV of the numbers in it.",
+    )
+    for product, out in ((tables, "results"), (figures, "figures")):
+        product.add_argument(
+            "--suite",
+            default="embedded",
+            help="a YAML file, or a name in config/suites (default: %(default)s)",
+        )
+        product.add_argument(
+            "--results",
+            type=Path,
+            default=Path("results"),
+            metavar="DIR",
+            help="the folder that holds the suites' results (default: %(default)s)",
+        )
+        product.add_argument(
+            "--out",
+            type=Path,
+            default=Path(out),
+            metavar="DIR",
+            help="where to write (default: %(default)s)",
+        )
+    tables.add_argument(
+        "--published",
+        type=Path,
+        metavar="FILE",
+        help="the paper's numbers, shown beside the same backbones, tasks and settings "
+        f"(default: {PUBLISHED} if it is there)",
+    )
+
+
+def run(args: argparse.Namespace) -> None:
+    """Write the product and name its files."""
+    from mrp.grid import load_suite
+    from mrp.report.frame import load_results
+
+    suite = load_suite(args.suite)
+    if not args.results.is_dir():
+        raise UserError(f"--results {args.results}: no such folder")
+    results = load_results(suite, args.results)
+    if args.product == "tables":
+        from mrp.report.page import write_tables
+        from mrp.report.published import read_published
+
+        path = args.published or (PUBLISHED if PUBLISHED.is_file() else None)
+        files = write_tables(results, read_published(path) if path else None, args.out)
+    else:
+        from mrp.report.figures import write_figures
+
+        files = write_figures(results.rows, args.out)
+    done = results.rows.drop_duplicates("job")["status"]
+    print(f"{(done == 'done').sum()} of {len(done)} jobs have a record")
+    for file in files:
+        print(file)

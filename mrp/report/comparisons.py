@@ -1,0 +1,164 @@
+"""Rows against each other, problem by problem: against static, and remask against dynamic."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from mrp.errors import UserError
+from mrp.report.frame import Outcome, Results
+from mrp.report.statistics import (
+    Curve,
+    Floats,
+    curve,
+    gain_at_equal_speed,
+    mcnemar,
+    paired_difference,
+    percentile,
+)
+
+NUMBERS = (
+    *("vs_static", "vs_static_low", "vs_static_high", "vs_static_p", "won", "lost"),
+    *("same_text", "compared_texts"),
+    *("vs_dynamic", "vs_dynamic_low", "vs_dynamic_high", "vs_dynamic_p"),
+    *("dynamic_at_tpf", "vs_dynamic_at_tpf", "vs_dynamic_at_tpf_low", "vs_dynamic_at_tpf_high"),
+)
+
+
+def compare(results: Results) -> pd.DataFrame:
+    """The tidy table with the columns NUMBERS; NaN where either side has no record.
+
+    vs_static: accuracy minus static's, McNemar's p, problems won and lost. same_text: answers
+    equal to static's, of compared_texts. vs_dynamic: remask minus dynamic at its tau.
+    dynamic_at_tpf: accuracy on the line through static's and dynamic's points at the row's TPF.
+
+    Raises:
+        UserError: two runs answered other problems.
+    """
+    rows = results.rows.copy()
+    for name in NUMBERS:
+        rows[name] = np.nan
+    for index, row in rows.iterrows():
+        if row["status"] != "done":
+            continue
+        cell = select(rows, backbone=row["backbone"], task=row["task"], status="done")
+        values: dict[str, float] = {}
+        static = reference(cell)
+        if static is not None and static["job"] != row["job"]:
+            values |= _against_static(*pair(results, row, static))
+        if row["mode"] == "remask":
+            values |= _against_dynamic(results, row, cell)
+        for name, value in values.items():
+            rows.loc[index, name] = value
+    return rows
+
+
+def select(rows: pd.DataFrame, **wanted: Any) -> pd.DataFrame:
+    """The rows whose columns have these values; None stands for a missing one."""
+    chosen = pd.Series(True, index=rows.index)
+    for name, value in wanted.items():
+        chosen &= rows[name].isna() if value is None else rows[name] == value
+    return rows[chosen]
+
+
+def reference(rows: pd.DataFrame) -> pd.Series[Any] | None:
+    """The baseline among rows of one backbone and task: static, a step for each token."""
+    found = select(rows, mode="static", steps=None)
+    return None if found.empty else found.iloc[0]
+
+
+def pair(
+    results: Results, first: pd.Series[Any], second: pd.Series[Any]
+) -> tuple[Outcome, Outcome]:
+    """The outcomes of two rows.
+
+    Raises:
+        UserError: they are of other problems.
+    """
+    one = results.outcomes[first["job"], first["task"]]
+    two = results.outcomes[second["job"], second["task"]]
+    if one.problems != two.problems:
+        raise UserError(
+            f"jobs {first['job']} and {second['job']} answered different problems of "
+            f"{first['task']}: delete both records and run them again"
+        )
+    return one, two
+
+
+def curve_of(results: Results, rows: Iterable[pd.Series[Any]]) -> Curve:
+    """The points (TPF, accuracy) of rows of one backbone and task."""
+    listed = list(rows)
+    found = [pair(results, row, listed[0])[0] for row in listed]
+    return curve(
+        [outcome.correct for outcome in found],
+        [outcome.tokens for outcome in found],
+        [outcome.forwards for outcome in found],
+    )
+
+
+def gain_at_equal_tpf(
+    results: Results, row: pd.Series[Any], cell: pd.DataFrame
+) -> tuple[float, float, Floats] | None:
+    """Dynamic's accuracy at the row's TPF, the row's gain over it, the gain's replicates.
+
+    None where dynamic has no record, or none of its points is as slow or as fast.
+    """
+    points = select(cell, mode="dynamic")
+    if points.empty:
+        return None
+    pair(results, row, points.iloc[0])
+    static = reference(cell)
+    base = [] if static is None else [static]
+    base += [point for _, point in points.iterrows()]
+    return gain_at_equal_speed(curve_of(results, [row]), curve_of(results, base))
+
+
+def _against_static(one: Outcome, static: Outcome) -> dict[str, float]:
+    same = [mine == theirs for mine, theirs in zip(one.texts, static.texts, strict=True)]
+    won, lost = _disagreements(one, static)
+    return {
+        **_difference("vs_static", one, static),
+        "won": won,
+        "lost": lost,
+        "same_text": sum(same),
+        "compared_texts": len(same),
+    }
+
+
+def _against_dynamic(results: Results, row: pd.Series[Any], cell: pd.DataFrame) -> dict[str, float]:
+    values: dict[str, float] = {}
+    same_tau = select(cell, mode="dynamic", tau=row["tau"])
+    if not same_tau.empty:
+        values |= _difference("vs_dynamic", *pair(results, row, same_tau.iloc[0]))
+    gain = gain_at_equal_tpf(results, row, cell)
+    if gain is not None:
+        there, value, replicates = gain
+        interval = percentile(value, replicates)
+        values |= {
+            "dynamic_at_tpf": there,
+            "vs_dynamic_at_tpf": value,
+            "vs_dynamic_at_tpf_low": interval.low,
+            "vs_dynamic_at_tpf_high": interval.high,
+        }
+    return values
+
+
+def _difference(name: str, one: Outcome, two: Outcome) -> dict[str, float]:
+    difference = paired_difference(one.correct, two.correct)
+    return {
+        name: difference.value,
+        f"{name}_low": difference.low,
+        f"{name}_high": difference.high,
+        f"{name}_p": mcnemar(*_disagreements(one, two)),
+    }
+
+
+def _disagreements(one: Outcome, two: Outcome) -> tuple[int, int]:
+    """Problems that only the first, only the second got right."""
+    return (
+        int((one.correct & ~two.correct).sum()),
+        int((~one.correct & two.correct).sum()),
+    )

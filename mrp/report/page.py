@@ -1,0 +1,112 @@
+"""tables.html and tables.csv."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import jinja2
+import pandas as pd
+
+from mrp.io import atomic_write_text
+from mrp.report.cells import Table
+from mrp.report.comparisons import compare
+from mrp.report.findings import FAILS, HOLDS, MIXED, OPEN, Finding, build_findings
+from mrp.report.frame import Results
+from mrp.report.tables import build_tables
+
+DIGITS = "%.6g"  # of numbers in CSV files: more than any of them is known to
+
+
+TALLIES = {HOLDS: "hold", MIXED: "mixed", OPEN: "undecided", FAILS: "do not hold"}
+
+
+@dataclass(frozen=True)
+class Header:
+    """What stands above the tables: (name, value) pairs, and the jobs without a record."""
+
+    facts: tuple[tuple[str, str], ...]
+    absent: tuple[tuple[str, str], ...]
+    jobs: int
+
+
+def write_tables(results: Results, published: pd.DataFrame | None, out: Path) -> list[Path]:
+    """Write tables.html and tables.csv to `out`; the same records give the same bytes.
+
+    Returns:
+        The files.
+    """
+    rows = compare(results)
+    page = render(
+        results.suite,
+        _header(results, rows),
+        build_tables(rows, published),
+        build_findings(results, rows),
+    )
+    html, csv = Path(out) / "tables.html", Path(out) / "tables.csv"
+    atomic_write_text(html, page)
+    atomic_write_text(csv, rows.to_csv(index=False, float_format=DIGITS, lineterminator="\n"))
+    return [html, csv]
+
+
+def render(suite: str, header: Header, tables: Sequence[Table], findings: Sequence[Finding]) -> str:
+    """The page as one self-contained HTML text."""
+    environment = jinja2.Environment(
+        loader=jinja2.PackageLoader("mrp.report", "templates"),
+        autoescape=True,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        undefined=jinja2.StrictUndefined,
+    )
+    counts = Counter(finding.verdict for finding in findings)
+    return environment.get_template("tables.html.j2").render(
+        suite=suite,
+        header=header,
+        tables=tables,
+        findings=findings,
+        verdicts=[(name, tally, counts[name]) for name, tally in TALLIES.items() if counts[name]],
+        slugs={HOLDS: "holds", FAILS: "fails", OPEN: "open", MIXED: "mixed"},
+    )
+
+
+def _header(results: Results, rows: pd.DataFrame) -> Header:
+    """Where the records come from, in their own words; no clock of ours."""
+    known = results.provenance
+    days = sorted({str(record["created"])[:10] for record in known})
+    packages = [record.get("packages", {}) for record in known]
+    versions = [f"mrp {_values(record['mrp'] for record in known)}"]
+    versions += [f"Python {_values(record['python'] for record in known)}"]
+    for name in ("torch", "transformers", "lm-eval"):
+        if any(name in found for found in packages):
+            versions.append(f"{name} {_values(found.get(name) for found in packages)}")
+    problems = rows.dropna(subset=["n"]).groupby("task", sort=False)["n"].max()
+    facts = (
+        ("Records of", days[0] if len(days) == 1 else f"{days[0]} to {days[-1]}"),
+        ("Device", _values(record["device"] for record in known)),
+        ("Precision", _values(record["dtype"] for record in known)),
+        ("Problems", ", ".join(f"{task} {n:.0f}" for task, n in problems.items())),
+        ("Code", _values(_revision(record["git"]) for record in known)),
+        ("Versions", ", ".join(versions)),
+    )
+    by_job = rows.drop_duplicates("job")
+    absent = by_job[by_job["status"] != "done"]
+    pairs = tuple(zip(absent["job"], absent["note"], strict=True))
+    return Header(facts, pairs, len(by_job))
+
+
+def _values(found: Any) -> str:
+    """The different values, in order of appearance."""
+    return (
+        " and ".join(dict.fromkeys(str(value) for value in found if value is not None)) or "unknown"
+    )
+
+
+def _revision(git: str | None) -> str:
+    """A short revision; an installed copy has none."""
+    if git is None:
+        return "an installed copy"
+    commit, plus, _ = git.partition("+")
+    return commit[:10] + (" with local changes" if plus else "")

@@ -1,0 +1,62 @@
+"""The paper's numbers beside ours, where backbone, task and setting are the same."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pandas as pd
+
+from mrp.errors import UserError
+
+COLUMNS = ("table", "backbone", "head", "mode", "k", "tau", "task", "metric", "value")
+# Settings that the paper does not report, so that a row with one has no published counterpart.
+OWN = {"scale": 1.0, "rule": "confidence"}
+KEYS = ["table", "backbone", "task", "mode", "head_variant", "k", "tau"]
+
+
+def read_published(path: Path) -> pd.DataFrame:
+    """The published numbers, one row a setting: KEYS, accuracy (0..1) and speedup (a ratio).
+
+    Raises:
+        UserError: the file is missing or lacks a column.
+    """
+    try:
+        raw = pd.read_csv(path, dtype={"head": str, "backbone": str, "task": str})
+    except FileNotFoundError:
+        raise UserError(f"--published {path}: no such file") from None
+    except (pd.errors.ParserError, pd.errors.EmptyDataError, UnicodeDecodeError) as error:
+        raise UserError(f"--published {path}: no valid CSV: {error}") from None
+    missing = [name for name in COLUMNS if name not in raw]
+    if missing:
+        raise UserError(f"--published {path}: column {missing[0]!r} is missing")
+    raw = raw.rename(columns={"head": "head_variant"})
+    # A remask step has one head pass and static none: "k" says nothing there.
+    raw.loc[raw["mode"].isin(["remask", "static"]), "k"] = None
+    raw["head_variant"] = raw["head_variant"].fillna("")
+    raw[["k", "tau"]] = raw[["k", "tau"]].astype(float).fillna(-1.0)
+    wide = raw.pivot_table(index=KEYS, columns="metric", values="value", aggfunc="first")
+    wide = wide.reindex(columns=["accuracy", "speedup"]).reset_index()
+    wide["accuracy"] = wide["accuracy"] / 100
+    return wide
+
+
+def join_published(rows: pd.DataFrame, published: pd.DataFrame, table: str) -> pd.DataFrame:
+    """Our rows with the columns published_accuracy and published_speedup of one of its tables.
+
+    A head counts by its variant, whoever trained it; a row without a counterpart has NaN.
+    """
+    wanted = published[published["table"] == table]
+    keys = rows[["backbone", "task", "mode", "head_variant", "k", "tau"]].copy()
+    keys["head_variant"] = keys["head_variant"].fillna("")
+    # Our task files are named after their benchmark with this harness's prefix.
+    keys["task"] = keys["task"].str.removeprefix("mrp_")
+    keys[["k", "tau"]] = keys[["k", "tau"]].astype(float).fillna(-1.0)
+    found = keys.merge(wanted, how="left", on=KEYS[1:], validate="many_to_one")
+    found.index = rows.index
+    own = rows["steps"].notna()
+    for option, usual in OWN.items():
+        own |= rows[option].notna() & (rows[option] != usual)
+    joined = rows.copy()
+    joined["published_accuracy"] = found["accuracy"].mask(own)
+    joined["published_speedup"] = found["speedup"].mask(own)
+    return joined

@@ -1,0 +1,333 @@
+"""The paper's four tables, in its order, from the tidy table of results."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import pandas as pd
+
+from mrp.report import cells
+from mrp.report.cells import Cell, Column, Group, Row, RowSeries, Table
+from mrp.report.comparisons import reference, select
+from mrp.report.published import join_published
+
+# A control without a head is compared with a head where its tokens per forward are this near.
+NEAR = 0.1
+
+ACCURACY = Column("Accuracy", "%", cells.accuracy, "high")
+VERSUS_STATIC = Column("vs static", "points", cells.difference("vs_static", "static not run"))
+TPF = Column("TPF", "tokens a forward", cells.plain("tpf"), "high")
+TPF_END = Column("TPF end to end", "all forwards", cells.plain("tpf_end_to_end"), "high")
+FORWARDS = Column("Forwards", "an answer", cells.forwards, "low")
+HEAD = Column("Head passes", "a token", cells.plain("head_per_token"))
+TIME = Column("Time ratio", "tokens/s over static's", cells.time_ratio, "high")
+PAPER_ACCURACY = Column("Paper", "accuracy, %", cells.published_accuracy)
+PAPER_SPEEDUP = Column("Paper", "speedup", cells.published_speedup)
+
+
+def build_tables(rows: pd.DataFrame, published: pd.DataFrame | None) -> list[Table]:
+    """All tables that the suite has jobs for.
+
+    Args:
+        rows: of `comparisons.compare`.
+        published: of `published.read_published`, or None.
+    """
+    found = [
+        _residual_or_direct(_with_paper(rows, published, "residual_vs_direct")),
+        _speculative(_with_paper(rows, published, "speculative")),
+        _direct(_with_paper(rows, published, "direct")),
+        _remask(_with_paper(rows, published, "remask")),
+    ]
+    return [table for table in found if table.groups]
+
+
+def _with_paper(rows: pd.DataFrame, published: pd.DataFrame | None, table: str) -> pd.DataFrame:
+    if published is not None:
+        return join_published(rows, published, table)
+    return rows.assign(published_accuracy=float("nan"), published_speedup=float("nan"))
+
+
+# ---- 1: residual against direct objective --------------------------------------------------------
+
+
+def _residual_or_direct(rows: pd.DataFrame) -> Table:
+    """Accuracy of direct decoding over K: a row a head, a column a K, and the no-head control."""
+    ks = sorted({int(k) for k in select(rows, mode="direct")["k"]})
+    groups = []
+    for title, cell in _cells(rows):
+        direct = select(cell, mode="direct")
+        if direct.empty:
+            continue
+        built = [
+            Row(_head_labels(by_k.iloc[0]), tuple(_at_k(by_k, k) for k in ks), starts=True)
+            for by_k in _by(direct, ["head", "scale"])
+        ]
+        controls = tuple(_control_cell(cell, direct, k) for k in ks)
+        if any(control.text for control in controls):
+            label = Cell("no head", "several reveals a step")
+            built.append(Row((label, Cell("control")), controls, starts=True))
+        better = ["high"] * len(ks)
+        groups.append(Group(title, _static_note(cell), cells.mark_best(built, better)))
+    return Table(
+        "residual-or-direct",
+        "Residual or direct objective",
+        "Accuracy of direct decoding in %, over the lookahead K: after each forward of the "
+        "backbone, K passes of the head reveal one more token each, unverified. A head trained on "
+        "residuals corrects the backbone's hidden state; one trained directly replaces it. The "
+        "control has no head: it reveals as many tokens at once from the backbone's own logits.",
+        2,
+        (("Head", ""), ("Objective", ""), *((f"K = {k}", "%") for k in ks)),
+        tuple(groups),
+        "A block has a whole number of forwards, so two K can have the same TPF. Chained heads "
+        "were trained on two reveals in a row.",
+    )
+
+
+def _at_k(by_k: pd.DataFrame, k: int) -> Cell:
+    found = select(by_k, k=k)
+    if found.empty:
+        return cells.none("not in this suite")
+    row = found.iloc[0]
+    if row["status"] != "done":
+        return Cell(row["status"], hint=row["note"], job=row["job"], tone="none")
+    return _accuracy_with_tpf(row)
+
+
+def _accuracy_with_tpf(row: RowSeries) -> Cell:
+    shown = cells.accuracy(row)
+    detail = f"{shown.detail}\nTPF {row['tpf']:.2f}"
+    if not pd.isna(row["published_accuracy"]):
+        gap = cells.points(row["accuracy"] - row["published_accuracy"])
+        detail += f"\npaper {cells.percent(row['published_accuracy'])}, ours {gap}"
+    return Cell(shown.text, detail, shown.hint, shown.value, shown.job)
+
+
+def control_at(cell: pd.DataFrame, k: int) -> RowSeries | None:
+    """The static run with fewer steps whose TPF is nearest to that of direct decoding with K = k.
+
+    None if none is near, or either side has no record.
+    """
+    speeds = select(cell, mode="direct", k=k, status="done")["tpf"]
+    controls = select(cell, mode="static", status="done").dropna(subset=["steps"])
+    if speeds.empty or controls.empty:
+        return None
+    target = float(speeds.median())
+    distance = (controls["tpf"] - target).abs()
+    nearest = controls.iloc[int(distance.to_numpy().argmin())]
+    return nearest if abs(nearest["tpf"] - target) <= NEAR * target else None
+
+
+def _control_cell(cell: pd.DataFrame, direct: pd.DataFrame, k: int) -> Cell:
+    if select(cell, mode="static").dropna(subset=["steps"]).empty:
+        return Cell("")
+    row = control_at(cell, k)
+    if row is None:
+        return cells.none("none at this TPF")
+    shown = _accuracy_with_tpf(row)
+    return Cell(
+        shown.text,
+        f"{shown.detail}, {row['steps']:.0f} steps",
+        shown.hint,
+        shown.value,
+        shown.job,
+    )
+
+
+# ---- 2, 3: speculative and direct decoding -------------------------------------------------------
+
+
+def _speculative(rows: pd.DataFrame) -> Table:
+    columns = [
+        *(ACCURACY, *_paper(rows, ("speculative", "self_speculative"), PAPER_ACCURACY)),
+        Column("Same as static", "answers", cells.same_text),
+        Column("Accepted", "% of drafts", cells.share("acceptance", ("accepted", "proposed"))),
+        *(TPF, TPF_END, FORWARDS, HEAD, TIME),
+        *_paper(rows, ("speculative", "self_speculative"), PAPER_SPEEDUP),
+    ]
+    return _by_head(
+        rows,
+        ("speculative", "self_speculative"),
+        columns,
+        "speculative",
+        "Speculative decoding, lossless",
+        "K drafts a round, then one forward of the backbone checks them all; what it would not "
+        "have chosen itself is dropped, so every answer must be static's, letter for letter. The "
+        "drafts come from a head, or without one from the backbone's own last distribution "
+        "(self-speculative: nothing to train; what a head has to beat).",
+        "Objective: chained heads were trained on two reveals in a row.",
+    )
+
+
+def _direct(rows: pd.DataFrame) -> Table:
+    columns = [
+        *(ACCURACY, *_paper(rows, ("direct",), PAPER_ACCURACY)),
+        *(VERSUS_STATIC, TPF, TPF_END, FORWARDS, HEAD, TIME),
+        *_paper(rows, ("direct",), PAPER_SPEEDUP),
+    ]
+    return _by_head(
+        rows,
+        ("direct",),
+        columns,
+        "direct",
+        "Direct decoding",
+        "The same runs as in the first table, with what they cost. K drafts of the head are "
+        "revealed after each forward of the backbone and never checked: fast, at a price in "
+        "accuracy.",
+        "",
+    )
+
+
+def _by_head(
+    rows: pd.DataFrame,
+    modes: tuple[str, ...],
+    columns: Sequence[Column],
+    id_: str,
+    title: str,
+    caption: str,
+    note: str,
+) -> Table:
+    """A row for each head and K, below static's."""
+    groups = []
+    for name, cell in _cells(rows):
+        mine = cell[cell["mode"].isin(modes)]
+        if mine.empty:
+            continue
+        built = _static_row(cell, columns, labels=3)
+        for by_k in _by(mine, ["mode", "head", "scale"]):
+            for number, (_, row) in enumerate(by_k.sort_values("k").iterrows()):
+                names = _head_labels(row)
+                labels = (*(cells.again(names) if number else names), Cell(f"{row['k']:.0f}"))
+                built.append(cells.number_row(row, labels, columns, starts=number == 0))
+        groups.append(Group(name, "", cells.mark_best(built, [c.better for c in columns])))
+    headings = (("Drafts from", ""), ("Objective", ""), ("K", ""))
+    return Table(
+        id_,
+        title,
+        caption,
+        3,
+        (*headings, *((column.label, column.unit) for column in columns)),
+        tuple(groups),
+        note,
+    )
+
+
+# ---- 4: dynamic -> remask ------------------------------------------------------------------------
+
+
+def _remask(rows: pd.DataFrame) -> Table:
+    """Dynamic and every way of remasking, tau by tau."""
+    columns = [
+        *(ACCURACY, *_paper(rows, ("dynamic", "remask"), PAPER_ACCURACY)),
+        Column("Gain at equal τ", "points", _gain("vs_dynamic", "dynamic not run")),
+        TPF,
+        Column("Dynamic", "% at this TPF", _dynamic_there),
+        Column("Gain at equal TPF", "points", _gain("vs_dynamic_at_tpf", "no dynamic that fast")),
+        *(TPF_END, FORWARDS),
+        Column("Vetoed", "% of tokens", _vetoed),
+        *(HEAD, TIME),
+    ]
+    groups = []
+    for name, cell in _cells(rows):
+        mine = cell[cell["mode"].isin(("dynamic", "remask"))]
+        if mine.empty:
+            continue
+        built = _static_row(cell, columns, labels=2)
+        for tau in sorted(set(mine["tau"])):
+            for number, (_, row) in enumerate(select(mine, tau=tau).iterrows()):
+                at = Cell(f"{tau:g}", tone="again" if number else "")
+                labels = (remask_label(row), at)
+                built.append(
+                    cells.number_row(row, labels, columns, scope=at.text, starts=number == 0)
+                )
+        groups.append(Group(name, "", cells.mark_best(built, [c.better for c in columns])))
+    return Table(
+        "remask",
+        "Dynamic decoding, then remasking",
+        "Dynamic reveals every token of confidence above τ at once. Remasking adds one pass of the "
+        "head, which looks at the fresh tokens and masks the doubtful ones again. That costs "
+        "forwards: the fair question is not what it gains at the same τ but at the same speed.",
+        2,
+        (("Mode", ""), ("τ", ""), *((column.label, column.unit) for column in columns)),
+        tuple(groups),
+        "Best in bold among the rows of one τ. The head reads the ids after the reveal that "
+        "it judges (revealed) or before it (masked); it masks a token again whose corrected "
+        "confidence is below τ, or, by the other rule, whose correction |W r| is above δ.",
+    )
+
+
+def remask_label(row: RowSeries) -> Cell:
+    """Which mode a row of the remask table is, and which variant of it."""
+    if row["mode"] != "remask":
+        return Cell(str(row["mode"]))
+    rule = f"|W r| > {row['delta']:g}" if row["rule"] == "residual" else "confidence"
+    return Cell(f"remask, {row['head']}", f"{row['condition']} ids, {rule}", chips=_source(row))
+
+
+def _gain(name: str, lacking: str) -> Any:
+    show = cells.difference(name, lacking)
+    return lambda row: show(row) if row["mode"] == "remask" else Cell("")
+
+
+def _dynamic_there(row: RowSeries) -> Cell:
+    if row["mode"] != "remask" or pd.isna(row["dynamic_at_tpf"]):
+        return Cell("")
+    there = row["dynamic_at_tpf"]
+    return Cell(cells.percent(there), value=there, job=row["job"])
+
+
+def _vetoed(row: RowSeries) -> Cell:
+    if row["mode"] != "remask":
+        return Cell("")
+    return cells.share("vetoed_per_token", ("vetoed", "generated"))(row)
+
+
+# ---- parts ---------------------------------------------------------------------------------------
+
+
+def _cells(rows: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame]]:
+    """The rows of each backbone and task, in the suite's order, with a title."""
+    for cell in _by(rows, ["backbone", "task"]):
+        yield f"{cell['backbone'].iloc[0]} · {cell['task'].iloc[0]}", cell
+
+
+def _by(rows: pd.DataFrame, columns: list[str]) -> list[pd.DataFrame]:
+    """Rows split by the values of columns, in order of first appearance."""
+    return [part for _, part in rows.groupby(columns, sort=False, dropna=False)]
+
+
+def _head_labels(row: RowSeries) -> tuple[Cell, Cell]:
+    """Which head a row used, and what it was trained for."""
+    if pd.isna(row["head"]):
+        return Cell("no head", str(row["mode"]).replace("_", "-")), cells.none(cells.DASH)
+    scaled = not pd.isna(row["scale"]) and row["scale"] != 1
+    scale = f"correction {cells.TIMES} {row['scale']:g}" if scaled else ""
+    objective = "direct" if row["head_variant"] == "direct" else "residual"
+    chained = ", chained" if row["head_variant"] == "k2" else ""
+    return Cell(str(row["head"]), scale, chips=_source(row)), Cell(objective + chained)
+
+
+def _source(row: RowSeries) -> tuple[str, ...]:
+    return ("trained here",) if row["head_source"] == "trained" else ()
+
+
+def _static_row(cell: pd.DataFrame, columns: Sequence[Column], labels: int) -> list[Row]:
+    """Static's row as a reference, if the suite has it."""
+    found = select(cell, mode="static", steps=None)
+    names = (Cell("static"), *[Cell("")] * (labels - 1))
+    return [cells.number_row(row, names, columns, reference=True) for _, row in found.iterrows()]
+
+
+def _static_note(cell: pd.DataFrame) -> str:
+    """Static's accuracy in a line."""
+    row = reference(select(cell, status="done"))
+    if row is None:
+        return "static: no record"
+    shown = cells.accuracy(row)
+    return f"static {shown.text} % ({shown.detail}) at TPF {row['tpf']:.2f}"
+
+
+def _paper(rows: pd.DataFrame, modes: tuple[str, ...], column: Column) -> list[Column]:
+    """The column, if the paper has a number for any of the rows."""
+    name = "published_speedup" if column is PAPER_SPEEDUP else "published_accuracy"
+    return [column] if rows[rows["mode"].isin(modes)][name].notna().any() else []
