@@ -16,6 +16,7 @@ MODULES = (
     "train_backbone",
     "train_head",
     "decode",
+    "report",
     "eval",
     "generate",
     "version",

@@ -18,7 +18,8 @@ rule tables:
     message:
         "Write {output}"
     shell:
-        "mrp report tables --suite {input.suite} --results results --out results > {log} 2>&1"
+        "mrp report tables --suite {input.suite} --results results --out results"
+        " --published {input.published} > {log} 2>&1"
 
 
 rule figures:
@@ -26,7 +27,7 @@ rule figures:
         suite=ancient(SUITE_FILE),
         records=[PATHS.record(job) for job in JOBS],
     output:
-        expand("figures/{name}.{form}", name=grid.FIGURES, form=["pdf", "png"]),
+        expand("figures/{name}.{form}", name=grid.FIGURES, form=["pdf", "png", "csv"]),
         report(expand("figures/{name}.svg", name=grid.FIGURES), category="Figures"),
     log:
         PATHS.log("report", "figures"),

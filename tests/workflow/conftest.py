@@ -1,0 +1,111 @@
+"""Copies of the repository in which the micro suite can run, one of them finished."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+import yaml
+
+SOURCE = Path(__file__).parents[2]
+PARTS = ("Snakefile", "environment.yml", "config", "mrp", "profiles", "workflow")
+
+
+@dataclass(frozen=True)
+class Repo:
+    """A copy of the repository and what one does in it."""
+
+    path: Path
+
+    def command(self, *arguments: str, suite: str = "micro") -> list[str]:
+        """The command line of a workflow run on the CPU."""
+        config = ["--config", f"suite={suite}", "device=cpu", "--"]
+        return [sys.executable, "-m", "snakemake", "--cores", "2", *config, *arguments]
+
+    def environment(self) -> dict[str, str]:
+        """This process's, with the copy's own source."""
+        cache = str(self.path / ".cache")
+        return {**os.environ, "PYTHONPATH": str(self.path), "XDG_CACHE_HOME": cache}
+
+    def run(
+        self, *targets: str, options: tuple[str, ...] = (), suite: str = "micro"
+    ) -> subprocess.CompletedProcess[str]:
+        """Run the workflow; stdout and stderr come together."""
+        command = self.command(*targets, suite=suite)
+        command[3:3] = options
+        return subprocess.run(
+            command,
+            cwd=self.path,
+            env=self.environment(),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=300,
+        )
+
+    def planned(self, *targets: str, suite: str = "micro") -> list[str]:
+        """The messages of the jobs that a run would start, sorted; the reports' as "report"."""
+        done = self.run(*targets, options=("-n",), suite=suite)
+        assert done.returncode == 0, done.stdout
+        jobs = re.findall(r"^Job \d+: (.*?)(?: \(progress.*)?$", done.stdout, re.MULTILINE)
+        assert jobs or "Nothing to be done" in done.stdout, done.stdout
+        return sorted(re.sub(r"^(Write results|Draw the).*", "report", job) for job in jobs)
+
+    def edit(self, name: str, old: str, new: str) -> None:
+        """Replace a text in a file, once."""
+        text = (self.path / name).read_text()
+        assert text.count(old) == 1, f"{name}: {text.count(old)} times {old!r}"
+        (self.path / name).write_text(text.replace(old, new))
+
+    def edit_suite(self, **changes: object) -> None:
+        """Replace keys of the micro suite."""
+        path = self.path / "config/suites/micro.yaml"
+        path.write_text(yaml.safe_dump({**self.suite(), **changes}, sort_keys=False))
+
+    def suite(self) -> dict[str, object]:
+        """The micro suite as it stands."""
+        loaded: dict[str, object] = yaml.safe_load(
+            (self.path / "config/suites/micro.yaml").read_text()
+        )
+        return loaded
+
+
+def copy_repo(to: Path) -> Repo:
+    """The repository without results."""
+    to.mkdir()
+    for part in PARTS:
+        if (SOURCE / part).is_dir():
+            ignore = shutil.ignore_patterns("__pycache__")
+            shutil.copytree(SOURCE / part, to / part, ignore=ignore)
+        else:
+            shutil.copy2(SOURCE / part, to / part)
+    (to / "README.md").write_text("# A readme\n")
+    return Repo(to)
+
+
+@pytest.fixture(scope="session")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Repo:
+    """A copy in which the micro suite ran to its end. Not to be changed."""
+    repo = copy_repo(tmp_path_factory.mktemp("workflow") / "finished")
+    done = repo.run()
+    assert done.returncode == 0, done.stdout
+    return repo
+
+
+@pytest.fixture
+def repo(finished: Repo, tmp_path: Path) -> Repo:
+    """A finished copy of the test's own, with all times and metadata as they were."""
+    shutil.copytree(finished.path, tmp_path / "repo", symlinks=True)
+    return Repo(tmp_path / "repo")
+
+
+@pytest.fixture
+def fresh(tmp_path: Path) -> Repo:
+    """A copy in which nothing ran."""
+    return copy_repo(tmp_path / "fresh")

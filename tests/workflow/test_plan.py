@@ -1,0 +1,130 @@
+"""What an edit runs again: exactly what it concerns. Dry runs over a finished micro suite."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.workflow.conftest import Repo
+
+pytestmark = pytest.mark.xdist_group("workflow")
+
+REPORTS = ["report", "report"]
+DECODES = [
+    "Decode S.mini.direct.default.k1",
+    "Decode S.mini.direct.direct.k1",
+    "Decode S.mini.dynamic.tau0.5",
+    "Decode S.mini.remask.default.tau0.5",
+    "Decode S.mini.speculative.default.k2",
+    "Decode S.mini.static",
+]
+TRAINS = ["Train backbone S", "Train head default on S", "Train head direct on S"]
+
+
+def test_a_fresh_copy_plans_everything_once(fresh: Repo) -> None:
+    assert fresh.planned() == [*DECODES, "Generate the test problems", *TRAINS, *REPORTS]
+    assert fresh.planned("backbone") == ["Train backbone S"]
+    assert fresh.planned("heads") == TRAINS
+    assert fresh.planned("figures/pareto.pdf")[-2:] == ["Train head direct on S", "report"]
+    record = "results/micro/runs/S.mini.static/record.json"
+    assert fresh.planned(record) == [
+        "Decode S.mini.static",
+        "Generate the test problems",
+        "Train backbone S",
+    ]
+
+
+def test_a_finished_suite_has_nothing_to_do(repo: Repo) -> None:
+    assert repo.planned() == []
+    assert repo.planned("figures/pareto.pdf") == []
+    assert repo.planned(suite="config/suites/micro.yaml") == []  # the same suite by its path
+
+
+def test_comments_documents_and_time_stamps_run_nothing(repo: Repo) -> None:
+    # The times as after a fresh clone.
+    for file in [repo.path / "config/published.csv", *repo.path.glob("mrp/**/*.py")]:
+        file.touch()
+    for name, old, new in (
+        ("README.md", "A readme", "The readme"),
+        ("environment.yml", "# snakemake", "# the workflow"),
+        ("mrp/report/tables.py", '"""\n', '"""\n# a comment\n'),
+        ("mrp/decoding/modes/static.py", '"""Static decoding', '"""Static, that is decoding'),
+        ("mrp/training/losses.py", "from __future__", "# a comment\nfrom __future__"),
+        ("workflow/rules/train.smk", "priority: 20", "priority: 30"),
+        ("config/suites/micro.yaml", "name: micro", "# a comment\nname: micro"),
+        ("config/config.yaml", "device: auto", "device: cpu"),
+    ):
+        text = (repo.path / name).read_text()
+        assert old in text
+        (repo.path / name).write_text(text.replace(old, new, 1))
+    assert repo.planned() == []
+
+
+@pytest.mark.parametrize(
+    ("file", "concerned"),
+    [
+        ("mrp/report/tables.py", REPORTS),
+        ("mrp/decoding/modes/static.py", [*DECODES, *REPORTS]),
+        ("mrp/evaluation/tasks/mini.py", [*DECODES, *REPORTS]),
+        ("mrp/training/losses.py", [*DECODES, *TRAINS, *REPORTS]),
+    ],
+)
+def test_code_runs_what_it_computes(repo: Repo, file: str, concerned: list[str]) -> None:
+    with open(repo.path / file, "a") as source:
+        source.write("\nCHANGED = True\n")
+    assert repo.planned() == concerned
+
+
+def test_one_tau_is_one_job(repo: Repo) -> None:
+    repo.edit("config/suites/micro.yaml", "mode: dynamic, tau: 0.5", "mode: dynamic, tau: 0.6")
+    assert repo.planned() == ["Decode S.mini.dynamic.tau0.6", *REPORTS]
+
+
+def test_a_new_task_adds_only_its_jobs(repo: Repo) -> None:
+    repo.edit_suite(tasks=[["mini_math", "mini_code"], "mini_code"])
+    added = [job.replace("S.mini.", "S.mini_code.") for job in DECODES]
+    assert repo.planned() == [*added, *REPORTS]
+
+
+def test_another_backbone_adds_only_its_jobs(repo: Repo) -> None:
+    backbones = repo.suite()["backbones"]
+    assert isinstance(backbones, dict)
+    repo.edit_suite(backbones={**backbones, "M": backbones["S"]})
+    assert [job for job in repo.planned() if " S" in job] == []
+
+
+def test_decoding_settings_train_nothing(repo: Repo) -> None:
+    repo.edit("config/suites/micro.yaml", "max_new_tokens: 24", "max_new_tokens: 25")
+    assert repo.planned() == [*DECODES, *REPORTS]
+
+
+def test_a_heads_settings_concern_that_head(repo: Repo) -> None:
+    heads = repo.suite()["heads"]
+    assert isinstance(heads, dict)
+    heads["direct"]["train"]["steps"] = 3
+    repo.edit_suite(heads=heads)
+    assert repo.planned() == [
+        "Decode S.mini.direct.direct.k1",
+        "Train head direct on S",
+        *REPORTS,
+    ]
+
+
+def test_a_mistake_in_the_suite_is_one_line(repo: Repo) -> None:
+    repo.edit("config/suites/micro.yaml", "k: 2", "k: 8")
+    done = repo.run(options=("-n",))
+    assert done.returncode == 1
+    assert "mrp: error: config/suites/micro.yaml: grid[2].k: 8 is not allowed" in done.stdout
+    assert "Traceback" not in done.stdout
+
+
+def test_an_unknown_suite_is_one_line(fresh: Repo) -> None:
+    done = fresh.run(options=("-n",), suite="mikro")
+    assert done.returncode == 1
+    assert "mrp: error: suite 'mikro': no file config/suites/mikro.yaml" in done.stdout
+    assert "did you mean micro?" in done.stdout
+
+
+def test_the_workflow_is_clean_for_its_linter(fresh: Repo) -> None:
+    done = fresh.run(options=("--lint",))
+    assert done.returncode == 0, done.stdout
+    assert "Congratulations" in done.stdout

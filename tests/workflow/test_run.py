@@ -1,0 +1,106 @@
+"""The micro suite end to end: products, kills, failures, two runs at once."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import shutil
+import signal
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from mrp.grid import Layout, jobs, load_suite
+from tests.workflow.conftest import Repo
+
+pytestmark = pytest.mark.xdist_group("workflow")
+
+
+def results(repo: Repo) -> dict[str, object]:
+    """What a run computed, without times: counts and scores of every job, and all answers."""
+    found: dict[str, object] = {}
+    for path in sorted(repo.path.glob("results/micro/runs/*")):
+        record = json.loads((path / "record.json").read_text())
+        for task, row in record["tasks"].items():
+            found[f"{path.name} {task}"] = (row["n"], row["correct"], row["counts"], row["tpf"])
+        found[path.name] = (path / "samples.jsonl").read_text()
+    return found
+
+
+def test_the_suite_makes_every_product(finished: Repo) -> None:
+    suite = load_suite("micro")
+    for job in jobs(suite):
+        assert (finished.path / Layout(suite).record(job.id)).exists()
+    for name in ("pareto", "lookahead", "remask"):
+        for form in ("pdf", "png", "svg"):
+            assert (finished.path / f"figures/{name}.{form}").stat().st_size > 1000
+    assert "</html>" in (finished.path / "results/tables.html").read_text()
+    with open(finished.path / "results/tables.csv") as file:
+        assert len(list(csv.reader(file))) > 1
+
+
+def start(repo: Repo) -> subprocess.Popen[str]:
+    """A run of its own process group."""
+    return subprocess.Popen(
+        repo.command(),
+        cwd=repo.path,
+        env=repo.environment(),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+    )
+
+
+def wait_for(there: Callable[[], bool], seconds: float = 60) -> None:
+    """Poll until something is there."""
+    end = time.monotonic() + seconds
+    while not there():
+        assert time.monotonic() < end, "it never came"
+        time.sleep(0.02)
+
+
+def test_a_killed_run_goes_on_to_the_same_numbers(finished: Repo, repo: Repo) -> None:
+    runs = repo.path / "results/micro/runs"
+    shutil.rmtree(runs / "S.mini.static")
+    shutil.rmtree(runs / "S.mini.direct.direct.k1")
+    shutil.rmtree(repo.path / "results/micro/heads/S/direct")
+    (repo.path / "results/tables.csv").unlink()  # what is there needs no records any more
+    first = start(repo)
+    wait_for(lambda: (runs / "S.mini.static/journal.jsonl").exists())
+    os.killpg(first.pid, signal.SIGSTOP)
+    second = repo.run()  # at the same time
+    assert second.returncode != 0
+    assert "lock" in second.stdout.lower()
+    os.killpg(first.pid, signal.SIGKILL)  # as a power cut would
+    first.communicate()
+    assert not (runs / "S.mini.static/record.json").exists()
+
+    unlocked = repo.run(options=("--unlock",))
+    assert unlocked.returncode == 0, unlocked.stdout
+    again = repo.run()
+    assert again.returncode == 0, again.stdout
+    assert repo.planned() == []
+    assert results(repo) == results(finished)
+
+
+def test_a_failed_job_keeps_its_log_and_stops_only_what_needs_it(repo: Repo) -> None:
+    head = repo.path / "results/micro/heads/S/direct/model.safetensors"
+    head.write_bytes(b"damaged")
+    runs = repo.path / "results/micro/runs"
+    (runs / "S.mini.static/record.json").unlink()
+    (repo.path / "results/tables.csv").unlink()
+    done = repo.run()
+    assert done.returncode == 1
+    log = Path("results/micro/logs/decode/S.mini.direct.direct.k1.log")
+    assert str(log) in done.stdout
+    said = (repo.path / log).read_text()
+    assert said.startswith("mrp: error: ")
+    assert "model.safetensors" in said
+    assert said.strip() in done.stdout  # the profile shows it, too
+    assert (runs / "S.mini.static/record.json").exists()  # keep-going
+    assert (runs / "S.mini.direct.direct.k1/journal.jsonl").exists()
