@@ -214,7 +214,7 @@ def published_accuracy(row: RowSeries) -> Cell:
     tone = "up" if low > 0 else "down" if high < 0 else ""
     return Cell(
         percent(row["published_accuracy"]),
-        f"ours {points(gap)} ({points(low)} to {points(high)})",
+        f"ours {points(gap)}\n{points(low)} to {points(high)}",
         value=row["published_accuracy"],
         tone=tone,
     )

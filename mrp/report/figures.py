@@ -86,6 +86,7 @@ def pareto(rows: pd.DataFrame) -> Drawing:
             handles += _frontier(panel, cell, shown, speed)
             point = static_point(panel, cell, 1.0)
             handles += [point] if point else []
+            _percent_axis(panel)
             labels = [label for curve in shown for label in _knob_labels(curve, speed)]
             pending.append((panel, labels))
     style.legend(figure, _ordered(handles), "beside the points: K, τ or steps a block")
@@ -227,6 +228,7 @@ def remask(rows: pd.DataFrame) -> Drawing:
         labels = [label for curve in shown for label in _knob_labels(curve, "tpf")]
         pending.append((right, labels))
         right.sharey(left)
+        _percent_axis(left)
     style.legend(figure, handles, "dotted: static; beside the points: τ")
     style.freeze(figure)
     for panel, labels in pending:
@@ -256,6 +258,13 @@ def _one_row_a_backbone(rows: pd.DataFrame) -> tuple[Figure, list[Any]]:
 def _spread(n: int, step: float) -> list[float]:
     """Small shifts around 0 that keep error bars apart."""
     return [float(shift) for shift in (np.arange(n) - (n - 1) / 2) * step]
+
+
+def _percent_axis(panel: Any) -> None:
+    """At least ten points high, and never far beyond 0 and 100 %."""
+    low, high = panel.get_ylim()
+    missing = max(0.0, 10 - (high - low)) / 2
+    panel.set_ylim(max(-4.0, low - missing), min(104.0, high + missing))
 
 
 def _ordered(handles: Sequence[Any]) -> list[Any]:

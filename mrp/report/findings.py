@@ -263,7 +263,7 @@ def _faster(place: Place) -> Found:
         best = _best(timed, "time_ratio")
         ratio = Estimate(best["time_ratio"], best["time_ratio_low"], best["time_ratio_high"])
         mode = str(best["mode"]).replace("_", "-")
-        label = mode if name == mode else f"{mode}, {name}"
+        label: str = mode if pd.isna(best["head"]) else f"{mode}, {name}"
         yield (
             _above(ratio, 1),
             f"{label}: {times(ratio.value)} static ({span(ratio.low, ratio.high)}) at "
