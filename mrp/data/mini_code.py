@@ -71,8 +71,10 @@ def generate(rng: random.Random, level: str) -> Example:
 def run_program(text: str) -> str | None:
     """What the program prints, or None where the text is no program of the grammar.
 
-    White space around the whole program is ignored. Never evaluates the text as Python; work and
-    memory are bounded by MAX_TEXT and MAX_VALUE.
+    A program has at least one line and assigns no variable twice; whether its variables are the
+    asked ones is for the comparison with the target to say. White space around the whole program
+    is ignored. Never evaluates the text as Python; work and memory are bounded by MAX_TEXT and
+    MAX_VALUE.
     """
     if len(text) > MAX_TEXT:
         return None
