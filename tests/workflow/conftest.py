@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import re
 import shutil
@@ -92,10 +93,18 @@ def copy_repo(to: Path) -> Repo:
 @pytest.fixture(scope="session")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Repo:
     """A copy in which the micro suite ran to its end. Not to be changed."""
-    repo = copy_repo(tmp_path_factory.mktemp("workflow") / "finished")
-    done = repo.run()
-    assert done.returncode == 0, done.stdout
-    return repo
+    shared = tmp_path_factory.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        shared = shared.parent  # one copy for all workers: the first makes it, the others wait
+    with open(shared / "finished.lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if (shared / "finished/results/tables.html").exists():
+            return Repo(shared / "finished")
+        shutil.rmtree(shared / "finished", ignore_errors=True)
+        repo = copy_repo(shared / "finished")
+        done = repo.run()
+        assert done.returncode == 0, done.stdout
+        return repo
 
 
 @pytest.fixture

@@ -6,8 +6,6 @@ import pytest
 
 from tests.workflow.conftest import Repo
 
-pytestmark = pytest.mark.xdist_group("workflow")
-
 REPORTS = ["report", "report"]
 DECODES = [
     "Decode S.mini.direct.default.k1",

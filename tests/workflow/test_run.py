@@ -11,13 +11,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-import pytest
-
 from mrp.grid import Layout, jobs, load_suite
 from tests.workflow.conftest import Repo
-
-pytestmark = pytest.mark.xdist_group("workflow")
-
 
 TIMES = ("time_ratio", "time_ratio_low", "time_ratio_high", "tokens_per_second")
 
