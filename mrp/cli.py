@@ -83,7 +83,7 @@ def build_parser() -> argparse.ArgumentParser:
         description="Multi-token Residual Prediction on block-diffusion language models: "
         "train heads, decode, evaluate, report.",
         epilog=EXAMPLE,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        formatter_class=_Wide,
     )
     parser.add_argument("--version", action="version", version=f"mrp {__version__}")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
@@ -96,13 +96,20 @@ def build_parser() -> argparse.ArgumentParser:
         command.add_arguments(child)
         common = child.add_argument_group("common")
         common.add_argument(
-            "--threads", type=positive, metavar="N", help="CPU threads (default: the libraries' own)"
+            "--threads", type=positive, metavar="N", help="CPU threads (default: all cores)"
         )
         common.add_argument(
             "--debug", action="store_true", help="show a traceback in place of the one-line error"
         )
         child.set_defaults(run=command.run)
     return parser
+
+
+class _Wide(argparse.RawDescriptionHelpFormatter):
+    """A line for each command, the examples as they are written."""
+
+    def __init__(self, prog: str) -> None:
+        super().__init__(prog, max_help_position=22, width=100)
 
 
 def positive(text: str) -> int:

@@ -38,6 +38,4 @@ class Command(Protocol):
 
 def load_commands() -> list[Command]:
     """The commands in the order of the help."""
-    return [
-        cast(Command, importlib.import_module(f"mrp.commands.{module}")) for module in MODULES
-    ]
+    return [cast(Command, importlib.import_module(f"mrp.commands.{module}")) for module in MODULES]
