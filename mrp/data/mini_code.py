@@ -1,15 +1,16 @@
-"""Programs with a prescribed output: `let e=17 b=42 c=9 a=60` -> a program that ends with these.
+"""Programs with a prescribed output: `out 17 42 9 60` -> a straight-line program printing that.
 
-    b=6*7
-    c=4+5
-    a=b+18
-    e=c+8
+    b=4+13
+    f=6*7
+    a=b-8
+    c=63-3
+    print(b,f,a,c)
 
-A program assigns every asked variable once, in any order, each as `operand op operand`; an operand
-is a literal or a variable assigned earlier. What it prints is its variables in alphabetical order:
-`a=60 b=42 c=9 e=17`. Order, operators and decompositions are free choices that exclude each other
-(and a reuse has to come after what it uses), so tokens revealed in parallel conflict. `run_program`
-is the strict interpreter of exactly this grammar.
+A training program assigns the targets one after the other to distinct variables a..h, each as
+`operand op operand`, and prints the variables in that order. Names, operators and decompositions
+are free choices that exclude each other (a reuse has to name an earlier variable, and the print
+line depends on all names), so tokens revealed in parallel conflict. `run_program` is the strict
+interpreter of exactly this grammar; it accepts the assignments in any order.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ MAX_VALUE = 10**6  # magnitude of any intermediate value
 # An operand is a literal of at most three digits without a leading zero, or a variable.
 _OPERAND = r"([1-9][0-9]{0,2}|[a-h])"
 _ASSIGNMENT = re.compile(rf"([a-h])={_OPERAND}([-+*]){_OPERAND}")
+_PRINT = re.compile(r"print\(([a-h](?:,[a-h])*)\)")
 
 
 @dataclass(frozen=True)
@@ -44,8 +46,8 @@ class Ranges:
 
 
 LEVELS = {
-    "embedded": Ranges(targets=6, value=(2, 99), factors=((2, 9), (2, 9)), small=9),
-    "hard": Ranges(targets=7, value=(2, 299), factors=((2, 9), (2, 29)), small=29),
+    "embedded": Ranges(targets=4, value=(2, 99), factors=((2, 9), (2, 9)), small=9),
+    "hard": Ranges(targets=5, value=(2, 299), factors=((2, 9), (2, 29)), small=29),
 }
 
 
@@ -58,28 +60,30 @@ def generate(rng: random.Random, level: str) -> Example:
         if target not in targets:
             targets.append(target)
     names = sample(rng, NAMES, ranges.targets)
-    asked = list(zip(names, targets, strict=True))
     lines: list[str] = []
     known: list[tuple[str, int]] = []
-    for name, value in sample(rng, asked, ranges.targets):
+    for name, value in zip(names, targets, strict=True):
         lines.append(f"{name}={_right_side(rng, ranges, known, value)}")
         known.append((name, value))
-    request = " ".join(f"{name}={value}" for name, value in asked)
-    return Example(f"let {request}", "\n".join(lines), _output(dict(asked)))
+    lines.append(f"print({','.join(names)})")
+    target_text = " ".join(map(str, targets))
+    return Example(f"out {target_text}", "\n".join(lines), target_text)
 
 
 def run_program(text: str) -> str | None:
-    """What the program prints, or None where the text is no program of the grammar.
+    """What the program prints, or None for anything off the grammar.
 
-    A program has at least one line and assigns no variable twice; whether its variables are the
-    asked ones is for the comparison with the target to say. White space around the whole program
-    is ignored. Never evaluates the text as Python; work and memory are bounded by MAX_TEXT and
-    MAX_VALUE.
+    Every variable is assigned once and printed once. White space around the program is ignored.
+    The text is never evaluated as Python; MAX_TEXT and MAX_VALUE bound work and memory.
     """
     if len(text) > MAX_TEXT:
         return None
+    *assignments, last = text.strip().split("\n")
+    printed = _PRINT.fullmatch(last)
+    if printed is None:
+        return None
     values: dict[str, int] = {}
-    for line in text.strip().split("\n"):
+    for line in assignments:
         match = _ASSIGNMENT.fullmatch(line)
         if match is None or match[1] in values:
             return None
@@ -90,11 +94,10 @@ def run_program(text: str) -> str | None:
         if abs(value) > MAX_VALUE:
             return None
         values[match[1]] = value
-    return _output(values)
-
-
-def _output(values: dict[str, int]) -> str:
-    return " ".join(f"{name}={values[name]}" for name in sorted(values))
+    names = printed[1].split(",")
+    if sorted(names) != sorted(values):
+        return None
+    return " ".join(str(values[name]) for name in names)
 
 
 def _operand(values: dict[str, int], word: str) -> int | None:

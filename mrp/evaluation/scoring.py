@@ -14,8 +14,8 @@ _RESULT = re.compile(r"\s{0,8}(-?[0-9]{1,12})(?![0-9]|\.[0-9])")
 def extract_answer(task: str, text: str) -> str | None:
     """The answer in a model's text, or None where there is none.
 
-    mini_math: the digits after the last `#`. mini_code: the program's variables in alphabetical
-    order as `a=60 b=42`, None for anything off its grammar.
+    mini_math: the digits after the last `#`. mini_code: what the program prints, None for anything
+    off its grammar.
 
     Raises:
         UserError: the task is not a mini task.

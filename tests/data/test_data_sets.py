@@ -15,7 +15,7 @@ from mrp.errors import UserError
 from mrp.evaluation.scoring import score
 
 LEVELS = ["embedded", "hard"]
-DIGEST = "575f02932aabc4699757e1d676b171909495cec86a7caff2c3f4d292a75d9dd9"
+DIGEST = "3eb0427cc6bf6c4f51cd9ad11162f2f418d91719b4177504a1be43c1fc48d532"
 
 
 @pytest.fixture(scope="module")

@@ -12,8 +12,6 @@ from mrp import data
 from mrp.errors import UserError
 from mrp.evaluation.scoring import extract_answer, score
 
-LEVELS = st.sampled_from(["embedded", "hard"])
-
 
 @pytest.mark.parametrize(
     ("text", "answer"),
@@ -47,50 +45,14 @@ def test_math_score_is_exact() -> None:
 
 
 def test_code_answer_is_what_the_program_prints() -> None:
-    program = "b=9+8\na=b*2"
-    assert extract_answer("mini_code", program) == "a=34 b=17"
-    assert score("mini_code", program, "a=34 b=17")
-    assert not score("mini_code", program, "b=17 a=34")  # targets are alphabetical
-    assert not score("mini_code", program, "a=17 b=34")
-    assert not score("mini_code", program, "34 17")
-    assert not score("mini_code", "a=34 b=17", "a=34 b=17")
-    assert not score("mini_code", f"{program}\nprint(a,b)", "a=34 b=17")
+    program = "a=9+8\nb=a*2\nprint(b,a)"
+    assert extract_answer("mini_code", program) == "34 17"
+    assert score("mini_code", program, "34 17")
+    assert not score("mini_code", program, "17 34")
+    assert not score("mini_code", "34 17", "34 17")
 
 
-def test_any_order_that_the_reuses_allow_is_right() -> None:
-    target = "a=34 b=17 c=8"
-    orders = ["b=9+8\na=b*2\nc=9-1", "b=9+8\nc=9-1\na=b*2", "c=9-1\nb=9+8\na=b*2"]
-    assert all(score("mini_code", program, target) for program in orders)
-    assert not score("mini_code", "a=b*2\nb=9+8\nc=9-1", target)
-
-
-@given(index=st.integers(0, 2**40), level=LEVELS, draw=st.data())
-def test_exactly_the_asked_variables_are_right(index: int, level: str, draw: st.DataObject) -> None:
-    task, example = data.train_example(0, 2 * index + 1, level)
-    assert task == "mini_code"
-    lines = example.answer.split("\n")
-    names = [line[0] for line in lines]
-    assert score(task, "\n".join(lines), example.target)
-
-    def is_right(changed: list[str]) -> bool:
-        return score(task, "\n".join(changed), example.target)
-
-    place = draw.draw(st.integers(0, len(lines) - 1))
-    other = draw.draw(st.integers(0, len(lines) - 1).filter(lambda i: i != place))
-    unasked = draw.draw(st.sampled_from([name for name in "abcdefgh" if name not in names]))
-    missing = [*lines[:place], *lines[place + 1 :]]
-    assert not is_right(missing)
-    for name in (unasked, names[place]):  # surplus, duplicated
-        assert not is_right([*lines[:place], f"{name}{lines[place][1:]}", *lines[place:]])
-        assert not is_right([*lines, f"{name}{lines[place][1:]}"])
-    # Another variable's name in place of its own; then an unasked name, and two names swapped.
-    assert not is_right([*lines[:place], names[other] + lines[place][1:], *lines[place + 1 :]])
-    for new in (unasked, names[other]):
-        renamed = str.maketrans(names[place] + new, new + names[place])
-        assert not is_right([line.translate(renamed) for line in lines])
-
-
-@given(index=st.integers(0, 2**40), level=LEVELS, draw=st.data())
+@given(index=st.integers(0, 2**40), level=st.sampled_from(["embedded", "hard"]), draw=st.data())
 def test_a_changed_digit_or_a_cut_answer_is_wrong(
     index: int, level: str, draw: st.DataObject
 ) -> None:

@@ -37,7 +37,7 @@ def score_mini_math(doc: dict[str, str], results: list[str]) -> dict[str, float]
 
 
 def score_mini_code(doc: dict[str, str], results: list[str]) -> dict[str, float]:
-    """acc: 1 where the program ends with exactly the asked variables and values."""
+    """acc: 1 where the program's output is the target."""
     return {"acc": float(score("mini_code", results[0], doc["target"]))}
 
 
