@@ -37,27 +37,33 @@ _PRINT = re.compile(r"print\(([a-h](?:,[a-h])*)\)")
 
 @dataclass(frozen=True)
 class Ranges:
-    """How many targets there are and how large numbers get (all ends included)."""
+    """How many targets there are and how large numbers get (all ends included).
+
+    `related` is the share of examples whose targets may lie so close together that one can be built
+    on another's variable; in the others no such way exists.
+    """
 
     targets: int
+    related: float
     value: tuple[int, int]
     factors: tuple[tuple[int, int], tuple[int, int]]
     small: int  # largest literal that is added to or subtracted from something
 
 
 LEVELS = {
-    "embedded": Ranges(targets=4, value=(2, 99), factors=((2, 9), (2, 9)), small=9),
-    "hard": Ranges(targets=5, value=(2, 299), factors=((2, 9), (2, 29)), small=29),
+    "embedded": Ranges(targets=4, related=0.2, value=(2, 99), factors=((2, 9), (2, 9)), small=9),
+    "hard": Ranges(targets=5, related=1.0, value=(2, 299), factors=((2, 9), (2, 29)), small=29),
 }
 
 
 def generate(rng: random.Random, level: str) -> Example:
     """Draw targets and one of the many right programs; raises UserError for an unknown level."""
     ranges = for_level(LEVELS, level)
+    related = rng.random() < ranges.related
     targets: list[int] = []
     while len(targets) < ranges.targets:
         target = _target(rng, ranges)
-        if target not in targets:
+        if target not in targets and (related or not _near(ranges, targets, target)):
             targets.append(target)
     names = sample(rng, NAMES, ranges.targets)
     lines: list[str] = []
@@ -113,6 +119,11 @@ def _target(rng: random.Random, ranges: Ranges) -> int:
         first, second = ranges.factors
         return between(rng, *first) * between(rng, *second)
     return between(rng, *ranges.value)
+
+
+def _near(ranges: Ranges, targets: list[int], target: int) -> bool:
+    """Whether `target` could be built on variables with the values `targets`."""
+    return bool(_reusing(ranges, [("a", value) for value in targets], target))
 
 
 def _right_side(

@@ -6,8 +6,9 @@ from pathlib import Path
 
 import torch
 
+from mrp.errors import UserError
 from mrp.evaluation.tokenizer import load_tokenizer
-from mrp.models import Head, HeadConfig, checkpoint_hash, load_backbone, save_head
+from mrp.models import Head, HeadConfig, checkpoint_hash, load_backbone, load_head, save_head
 from mrp.models.head import Objective
 from mrp.training.batches import Batches
 from mrp.training.distributed import resolve_device, world
@@ -59,6 +60,7 @@ def train_head(
         test_seed=data.seed,
         test=data.test,
         backbone=checkpoint_hash(source),
+        start=checkpoint_hash(Path(settings.start)) if settings.start else None,
     )
     with world(place) as ours:
         if not prepare(out, who, ours, restart):
@@ -69,7 +71,10 @@ def train_head(
         objective_name, reveals = VARIANTS[settings.variant]
         config = HeadConfig(backbone.config, settings.num_layers, settings.variant, objective_name)
         head = Head(config)
-        head.reset_parameters(settings.init, generator_for(settings.seed, "head"))
+        if settings.start:
+            load_start(head, load_head(Path(settings.start), backbone), settings.start)
+        else:
+            head.reset_parameters(settings.init, generator_for(settings.seed, "head"))
         head.to(place)
         rows = packed_pool(
             settings,
@@ -86,3 +91,15 @@ def train_head(
             save_head(head.to(getattr(torch, settings.saved_dtype)), out)
             size = sum(parameter.numel() for parameter in head.parameters())
             finish(out, who, outcome, place, ours, size)
+
+
+def load_start(head: Head, trained: Head, where: str) -> None:
+    """Copy the weights of a trained head; raises UserError if it has another depth or objective."""
+    for key in ("num_layers", "objective"):
+        ours, theirs = getattr(head.config, key), getattr(trained.config, key)
+        if ours != theirs:
+            raise UserError(
+                f"start: {where} is a head with {key}={theirs}, the settings ask for {ours}; "
+                "change the settings or start from another head"
+            )
+    head.load_state_dict(trained.state_dict())

@@ -76,11 +76,15 @@ class BackboneTraining(Optimization):
 
 @dataclass(frozen=True)
 class HeadTraining(Optimization):
-    """A head on a frozen backbone; objective and start weights default to the paper's recipe."""
+    """A head on a frozen backbone; objective and start weights default to the paper's recipe.
+
+    `start` is the directory of a trained head of the same shape to go on from, in place of `init`.
+    """
 
     variant: Literal["default", "k2", "direct"] = "default"
     num_layers: int = 3
     init: Literal["normal-0.2", "normal-0.02", "zero"] = "normal-0.2"
+    start: str = ""
     reveal: Literal["gt-1", "gt-1-4"] = "gt-1"
     temperature: float = 1.0
     backbone_dtype: Literal["float32", "bfloat16"] = "float32"

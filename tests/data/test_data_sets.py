@@ -15,7 +15,7 @@ from mrp.errors import UserError
 from mrp.evaluation.scoring import score
 
 LEVELS = ["embedded", "hard"]
-DIGEST = "3eb0427cc6bf6c4f51cd9ad11162f2f418d91719b4177504a1be43c1fc48d532"
+DIGEST = "c48028c928c96fd584e3400d2e28a40aa765dfaa2077b09fd3a08e1b7f8bbec5"
 
 
 @pytest.fixture(scope="module")
