@@ -113,7 +113,8 @@ def _lock_one(names: list[str]) -> tuple[str, int]:
             _held.add(descriptor)
             return name, descriptor
         if not told:
-            logger.info("waiting for a GPU: all of %s are leased", ", ".join(names))
+            visible = ", ".join(names)
+            logger.info("waiting for a free GPU (visible: %s; all leased by other jobs)", visible)
             told = True
         time.sleep(POLL_SECONDS)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import signal
 import subprocess
@@ -14,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from mrp import leases
 from mrp.errors import UserError
 from mrp.leases import gpu_per_job, lease, visible_devices
 
@@ -92,6 +94,29 @@ def test_a_killed_process_gives_its_device_back(start: Start) -> None:
     assert third.poll() is None  # it waits
     first.kill()
     assert leased(third) in names
+
+
+@pytest.mark.parametrize("visible", ["0", "2, 5"])
+def test_waiting_names_the_visible_devices(
+    visible: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    names = visible.split(", ")
+    monkeypatch.setattr(leases, "visible_devices", lambda: names)
+    held = [leases._lock_one(names) for _ in names]
+    polls = iter(range(3))
+
+    def end_after_three(seconds: float) -> None:
+        if next(polls, None) is None:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(leases.time, "sleep", end_after_three)
+    with caplog.at_level(logging.INFO, "mrp"), pytest.raises(KeyboardInterrupt), lease("cuda"):
+        pass
+    for _, descriptor in held:
+        leases._held.discard(descriptor)
+        os.close(descriptor)
+    said = f"waiting for a free GPU (visible: {visible}; all leased by other jobs)"
+    assert caplog.messages == [said]  # once
 
 
 @pytest.mark.parametrize(
