@@ -13,7 +13,7 @@ import sys
 from snakemake.exceptions import WorkflowError
 from snakemake.utils import min_version
 
-from mrp import grid
+from mrp import grid, source
 from mrp.errors import UserError
 from mrp.leases import gpu_per_job
 

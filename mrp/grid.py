@@ -10,13 +10,9 @@ reports all ask here and so agree.
 
 from __future__ import annotations
 
-import ast
-import hashlib
-import json
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
-from functools import cache
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -36,23 +32,12 @@ from mrp.config import (
     training,
 )
 from mrp.errors import UserError
+from mrp.source import DATA_CODE, DECODE_CODE, code_version, short_digest
 
-__all__ = ["Job", "Layout", "Suite", "code_version", "find_job", "jobs", "load_suite", "suite_file"]
+__all__ = ["Job", "Layout", "Suite", "find_job", "jobs", "load_suite", "suite_file"]
 
 FIGURES = ("pareto", "lookahead", "remask")
 GENERATED = ("mini_math", "mini_code")  # the tasks whose data files `mrp data` writes
-# The source that decides a result, as file patterns inside mrp.
-DECODE_CODE = (
-    "models/*.py",
-    "decoding/**/*.py",
-    "data/*.py",
-    "evaluation/*.py",
-    "speed/*.py",
-    "commands/decode.py",
-)
-TRAIN_CODE = ("models/*.py", "training/*.py", "data/*.py", "commands/train*.py")
-DATA_CODE = ("data/*.py", "commands/data.py")
-REPORT_CODE = ("report/**/*.*", "commands/report.py")
 
 
 @dataclass(frozen=True)
@@ -100,7 +85,7 @@ def jobs(suite: Suite) -> list[Job]:
                 mode=entry.mode,
                 head=head,
                 options=options,
-                digest=_digest(_decode_identity(suite, tasks, entry.mode, head, options)),
+                digest=short_digest(_decode_identity(suite, tasks, entry.mode, head, options)),
             )
     return list(found.values())
 
@@ -187,7 +172,7 @@ def _decode_identity(
 
 def data_digest(suite: Suite) -> str:
     """Covers what changes the generated data files."""
-    return _digest(
+    return short_digest(
         {"code": code_version(*DATA_CODE), "seed": suite.seed, "data": suite.data.model_dump()}
     )
 
@@ -203,37 +188,7 @@ def training_digest(suite: Suite, spec: BackboneSpec | HeadSpec) -> str:
     if recipe is None:
         raise ValueError("a checkpoint without a recipe has no training digest")
     data = {"seed": suite.seed, **suite.data.model_dump()}
-    return _digest({"code": code_version(*TRAIN_CODE), **identity(recipe, data=data)})
-
-
-@cache
-def code_version(*patterns: str) -> str:
-    """A hash of source files of mrp (patterns inside it), deaf to comments, docstrings and layout.
-
-    Workflow rules carry it as a parameter: a changed algorithm runs again, an edited comment does
-    not.
-    """
-    root = Path(mrp.__file__).parent
-    files = {file for pattern in patterns for file in root.glob(pattern) if file.is_file()}
-    versions = {}
-    for file in files:
-        if file.suffix == ".py":
-            versions[str(file.relative_to(root))] = _meaning(ast.parse(file.read_bytes()))
-        elif file.suffix != ".pyc":
-            versions[str(file.relative_to(root))] = hashlib.sha256(file.read_bytes()).hexdigest()
-    return _digest(versions)
-
-
-def _meaning(node: Any) -> Any:
-    """A syntax tree as JSON, without docstrings and places; alike in all Python versions."""
-    if isinstance(node, list):
-        return [_meaning(item) for item in node]
-    if not isinstance(node, ast.AST):
-        return repr(node)
-    children = {name: value for name, value in ast.iter_fields(node) if value not in (None, [])}
-    if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
-        children["body"] = node.body[1:] if ast.get_docstring(node, clean=False) else node.body
-    return [type(node).__name__, {name: _meaning(value) for name, value in children.items()}]
+    return short_digest(identity(recipe, data=data))
 
 
 def _task_files(task: str) -> list[str]:
@@ -242,11 +197,6 @@ def _task_files(task: str) -> list[str]:
     modules = re.findall(r"!function mrp\.([\w.]+)\.\w+", path.read_text("utf-8"))
     files = [f"{module.replace('.', '/')}.py" for module in sorted(set(modules))]
     return [str(path.relative_to(Path(mrp.__file__).parent)), *files]
-
-
-def _digest(value: Any) -> str:
-    text = json.dumps(value, sort_keys=True, separators=(",", ":"))
-    return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 # ---- paths ---------------------------------------------------------------------------------------

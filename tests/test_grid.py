@@ -11,7 +11,8 @@ import yaml
 import mrp
 from mrp import grid
 from mrp.errors import UserError
-from mrp.grid import Job, Layout, Suite, code_version, find_job, jobs, load_suite
+from mrp.grid import Job, Layout, Suite, find_job, jobs, load_suite
+from mrp.source import DATA_CODE, DECODE_CODE, REPORT_CODE, TRAIN_CODE, code_version
 
 GOOD: dict[str, Any] = {
     "name": "good",
@@ -229,7 +230,7 @@ def test_a_tasks_own_files_count_for_its_jobs() -> None:
 
 def test_every_part_of_the_code_that_a_job_names_exists() -> None:
     root = Path(mrp.__file__).parent
-    for patterns in (grid.DECODE_CODE, grid.TRAIN_CODE, grid.DATA_CODE, grid.REPORT_CODE):
+    for patterns in (DECODE_CODE, TRAIN_CODE, DATA_CODE, REPORT_CODE):
         for pattern in patterns:
             assert list(root.glob(pattern)), pattern
 

@@ -22,12 +22,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=Path,
         required=True,
         metavar="DIR",
-        help="where to; a killed run goes on from its training.pt there",
+        help="where to; a killed run goes on from its training.pt there, and what other settings "
+        "left is kept as *.old",
     )
     parser.add_argument(
         "--device", default="auto", help="auto, cpu, cuda or cuda:N (default: %(default)s)"
     )
-    parser.add_argument("--restart", action="store_true", help="start over, whatever DIR holds")
+    parser.add_argument(
+        "--restart", action="store_true", help="start over, also with the settings of before"
+    )
 
 
 def run(args: argparse.Namespace) -> None:

@@ -29,18 +29,19 @@ def train_backbone(
 ) -> None:
     """Train a backbone into `out_dir`: config, weights, tokenizer, metrics.csv, provenance.json.
 
-    A run that was killed goes on from its last resume point; a finished one is left as it is.
+    A run that was killed goes on from its last resume point; a finished one is left as it is. What
+    other settings or other code left in `out_dir` is kept as *.old, and the run starts over.
 
     Args:
         settings: shape, optimisation and noise.
         data: which mini tasks, and which test prompts to leave out.
         out_dir: the checkpoint's directory.
         device: auto, cpu, cuda or cuda:N.
-        restart: start over, whatever `out_dir` holds.
+        restart: start over, also where `out_dir` holds this very run.
         label: the run's name in the progress display.
 
     Raises:
-        UserError: bad settings, a resume point of other settings, or a loss that is not finite.
+        UserError: bad settings, a damaged resume point, or a loss that is not finite.
     """
     out, place = Path(out_dir), resolve_device(device)
     who = identity(settings, level=data.level, test_seed=data.seed, test=data.test)

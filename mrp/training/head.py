@@ -37,7 +37,8 @@ def train_head(
 ) -> None:
     """Train a head into `out_dir`: config, weights, metrics.csv, provenance.json.
 
-    A run that was killed goes on from its last resume point; a finished one is left as it is.
+    A run that was killed goes on from its last resume point; a finished one is left as it is. What
+    other settings or other code left in `out_dir` is kept as *.old, and the run starts over.
 
     Args:
         settings: variant, depth, start weights and optimisation.
@@ -45,12 +46,12 @@ def train_head(
         out_dir: the head's directory.
         device: auto, cpu, cuda or cuda:N.
         data: which mini tasks, and which test prompts to leave out.
-        restart: start over, whatever `out_dir` holds.
+        restart: start over, also where `out_dir` holds this very run.
         label: the run's name in the progress display.
 
     Raises:
-        UserError: a missing or damaged backbone, bad settings, a resume point of other settings,
-            or a loss that is not finite.
+        UserError: a missing or damaged backbone, start or resume point, bad settings, or a loss
+            that is not finite.
     """
     data = data or DataSettings()
     out, source, place = Path(out_dir), Path(backbone_dir), resolve_device(device)
@@ -60,7 +61,7 @@ def train_head(
         test_seed=data.seed,
         test=data.test,
         backbone=checkpoint_hash(source),
-        start=checkpoint_hash(Path(settings.start)) if settings.start else None,
+        start=start_hash(settings.start) if settings.start else None,
     )
     with world(place) as ours:
         if not prepare(out, who, ours, restart):
@@ -91,6 +92,14 @@ def train_head(
             save_head(head.to(getattr(torch, settings.saved_dtype)), out)
             size = sum(parameter.numel() for parameter in head.parameters())
             finish(out, who, outcome, place, ours, size)
+
+
+def start_hash(where: str) -> str:
+    """The identity of the head to go on from; raises UserError if there is none."""
+    try:
+        return checkpoint_hash(Path(where))
+    except UserError as error:
+        raise UserError(f"start: {error}") from None
 
 
 def load_start(head: Head, trained: Head, where: str) -> None:

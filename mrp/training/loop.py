@@ -58,7 +58,7 @@ def fit(
     Writes the resume point and metrics.csv into `out_dir`; goes on from the resume point there.
 
     Raises:
-        UserError: the loss stopped being finite, or the resume point belongs to other settings.
+        UserError: the loss stopped being finite, or the resume point is damaged.
     """
     device, world = batches.device, batches.world
     optimizer = torch.optim.AdamW(
@@ -68,7 +68,7 @@ def fit(
         weight_decay=settings.weight_decay,
         fused=device.type == "cuda",
     )
-    point = load_checkpoint(out_dir, identity, model, optimizer, device)
+    point = load_checkpoint(out_dir, model, optimizer, device)
     step_module = _prepare(objective, settings, world, device)
     columns = ["step", "loss", objective.metric, "lr", "tokens_per_second", "seconds"]
     metrics = Metrics(out_dir, columns, point.step, world.leads)
@@ -140,8 +140,7 @@ class _Window:
             step = self.first + int((~finite).nonzero()[0])
             raise UserError(
                 f"the loss is not finite at step {step + 1} (lr "
-                f"{learning_rate(settings, step):.3g}); lower lr or raise warmup in the "
-                "settings and start over with --restart"
+                f"{learning_rate(settings, step):.3g}); lower lr or raise warmup in the settings"
             )
         loss, metric = values.double().mean(dim=0).tolist()
         return loss, metric

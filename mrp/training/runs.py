@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,17 @@ from mrp.training.distributed import World
 from mrp.training.loop import Outcome
 from mrp.training.packing import PackedRows, Sample, pack
 from mrp.training.settings import DataSettings, Optimization
-from mrp.training.state import CHECKPOINT, PROVENANCE, WEIGHTS, clear, finished
+from mrp.training.state import (
+    CHECKPOINT,
+    PROVENANCE,
+    WEIGHTS,
+    clear,
+    finished,
+    other_run,
+    set_aside,
+)
+
+logger = logging.getLogger(__name__)
 
 
 def packed_pool(
@@ -42,17 +53,26 @@ def packed_pool(
 
 
 def prepare(out_dir: Path, who: Mapping[str, Any], world: World, restart: bool) -> bool:
-    """Make the directory ready, forgetting what it holds if `restart`; False if it is finished.
+    """Make the directory ready for the run `who`; False if its result is there already.
+
+    What a run of other settings or other code left is kept as *.old, and this one starts over. With
+    `restart`, whatever is there is forgotten.
 
     Raises:
-        UserError: it holds the finished result of other settings.
+        UserError: what is there is damaged.
     """
     if not restart and finished(out_dir, who):
         return False
+    change = None if restart else other_run(out_dir, who)
+    world.wait()  # until all have read what the first now moves
     if world.leads:
         out_dir.mkdir(parents=True, exist_ok=True)
         if restart:
             clear(out_dir)
+        elif change:
+            kept = "the earlier run is kept as *.old"
+            logger.warning("%s: starting over: %s; %s", out_dir, change, kept)
+            set_aside(out_dir)
     world.wait()
     return True
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 from mrp.errors import UserError
+from mrp.source import TRAIN_CODE, code_version
 
 # Settings that cannot change the trained weights: a run may go on under other ones.
 WITHOUT_EFFECT = ("compile", "log_every", "checkpoint_seconds")
@@ -113,14 +112,9 @@ def parse_settings(kind: type[S], values: Mapping[str, Any], where: str) -> S:
 
 
 def identity(settings: Optimization, **more: Any) -> dict[str, Any]:
-    """Everything that decides the trained weights, as JSON values."""
+    """Everything that decides the trained weights, as JSON values; the source counts, too."""
     kept = {key: value for key, value in asdict(settings).items() if key not in WITHOUT_EFFECT}
-    return {**kept, **more}
-
-
-def digest(values: Mapping[str, Any]) -> str:
-    """SHA-256 of JSON values, independent of their order."""
-    return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()
+    return {**kept, **more, "code": code_version(*TRAIN_CODE)}
 
 
 def _check_type(where: str, key: str, value: Any, hint: Any) -> None:

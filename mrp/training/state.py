@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import io
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,10 +15,10 @@ from torch import nn
 
 from mrp.errors import UserError
 from mrp.io import atomic_write, atomic_write_text, read_json, sha256_file
-from mrp.training.settings import digest
 
 CHECKPOINT, METRICS, PROVENANCE = "training.pt", "metrics.csv", "provenance.json"
-WEIGHTS = "model.safetensors"
+CONFIG, WEIGHTS = "config.json", "model.safetensors"
+FILES = (CHECKPOINT, METRICS, PROVENANCE, CONFIG, WEIGHTS)
 
 
 @dataclass
@@ -47,48 +48,60 @@ def save_checkpoint(
 
 
 def load_checkpoint(
-    out_dir: Path,
-    identity: Mapping[str, Any],
-    model: nn.Module,
-    optimizer: torch.optim.Optimizer,
-    device: torch.device,
+    out_dir: Path, model: nn.Module, optimizer: torch.optim.Optimizer, device: torch.device
 ) -> Point:
     """Restore the resume point of `out_dir`; a fresh `Point` if there is none.
 
     Raises:
-        UserError: it is damaged, or was written under other settings (names the first such key).
+        UserError: it is damaged.
     """
     path = out_dir / CHECKPOINT
     if not path.exists():
         return Point()
-    try:
+    with _naming_damage(path):
         state = torch.load(path, map_location=device, weights_only=True)
-        stored = state["identity"]
-        _same_settings(path, stored, identity)
         model.load_state_dict(state["model"])
         optimizer.load_state_dict(state["optimizer"])
         return Point(state["step"], state["seconds"])
-    except UserError:
-        raise
-    except Exception as error:  # torch.load raises whatever the damaged bytes lead it to
-        raise UserError(
-            f"{path}: damaged checkpoint ({type(error).__name__}); pass --restart to start over"
-        ) from error
 
 
 def finished(out_dir: Path, identity: Mapping[str, Any]) -> bool:
-    """Whether `out_dir` already holds the whole result of exactly this run.
-
-    Raises:
-        UserError: it holds the result of other settings, which is not overwritten silently.
-    """
-    path = out_dir / PROVENANCE
-    if not path.exists():
+    """Whether `out_dir` already holds the whole result of exactly this run."""
+    path, weights = out_dir / PROVENANCE, out_dir / WEIGHTS
+    if not path.exists() or not weights.exists():
         return False
     record = read_json(path)
-    _same_settings(path, record.get("identity", {}), identity)
-    weights = out_dir / WEIGHTS
-    return weights.exists() and sha256_file(weights) == record.get("sha256")
+    if _difference(record.get("identity", {}), identity) is not None:
+        return False
+    return bool(sha256_file(weights) == record.get("sha256"))
+
+
+def other_run(out_dir: Path, identity: Mapping[str, Any]) -> str | None:
+    """How the run that left a result or a resume point here differs: "lr was 0.001, is 0.002".
+
+    None if nothing is here, or it is this run's own.
+
+    Raises:
+        UserError: what is here is damaged.
+    """
+    result, point = out_dir / PROVENANCE, out_dir / CHECKPOINT
+    found = []
+    if result.exists():
+        found.append(read_json(result).get("identity", {}))
+    if point.exists():
+        with _naming_damage(point):  # mapped: only the identity is read from the disk
+            found.append(torch.load(point, "cpu", weights_only=True, mmap=True)["identity"])
+    differences = (_difference(stored, identity) for stored in found)
+    return next((difference for difference in differences if difference), None)
+
+
+def set_aside(out_dir: Path) -> None:
+    """Rename what another run left to *.old; what was kept so before goes."""
+    for name in FILES:
+        old = out_dir / f"{name}.old"
+        old.unlink(missing_ok=True)
+        if (out_dir / name).exists():
+            (out_dir / name).rename(old)
 
 
 def clear(out_dir: Path) -> None:
@@ -129,11 +142,20 @@ def _is_kept(row: Mapping[str, str | None], columns: list[str], step: int) -> bo
     return int(row["step"] or 0) <= step
 
 
-def _same_settings(path: Path, stored: Mapping[str, Any], wanted: Mapping[str, Any]) -> None:
-    if digest(stored) == digest(wanted):
-        return
-    key = next(key for key in sorted({*stored, *wanted}) if stored.get(key) != wanted.get(key))
-    raise UserError(
-        f"{path}: was written with {key}={stored.get(key)!r}, now {key}={wanted.get(key)!r}; "
-        "go back to the old setting, choose another --out, or pass --restart to start over"
-    )
+def _difference(stored: Mapping[str, Any], wanted: Mapping[str, Any]) -> str | None:
+    """The first key that differs, with both values; one that is missing counts as None."""
+    for key in {**wanted, **stored}:
+        was, now = stored.get(key), wanted.get(key)
+        if was != now:
+            return f"{key} was {was!r}, is {now!r}"
+    return None
+
+
+@contextlib.contextmanager
+def _naming_damage(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except Exception as error:  # torch.load raises whatever the damaged bytes lead it to
+        raise UserError(
+            f"{path}: damaged resume point ({type(error).__name__}); delete it to start over"
+        ) from error

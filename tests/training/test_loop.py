@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -23,6 +24,7 @@ from mrp.errors import UserError
 from mrp.io import sha256_file
 from mrp.models import Backbone, load_backbone, load_head, save_backbone
 from mrp.training import loop
+from mrp.training import settings as settings_module
 from mrp.training.backbone import backbone_config, train_backbone
 from mrp.training.head import train_head
 from mrp.training.loop import learning_rate
@@ -141,6 +143,8 @@ def test_two_processes_train_what_one_does(kind: str, backbone: Path, tmp_path: 
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = str(free.getsockname()[1])
+    (tmp_path / "two").mkdir()
+    torch.save({"identity": {**settings, "lr": 9.0}}, tmp_path / "two" / "training.pt")
     shared = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
     both = [
         start(kind, settings, tmp_path / "two", backbone, {**shared, "RANK": rank})
@@ -148,7 +152,9 @@ def test_two_processes_train_what_one_does(kind: str, backbone: Path, tmp_path: 
     ]
     speaks, silent = (finish(process) for process in both)
     assert "step 6/6" in speaks
+    assert f"starting over: lr was 9.0, is {settings['lr']}" in speaks
     assert "step" not in silent
+    assert "starting over" not in silent
     one = load_file(tmp_path / "one" / "model.safetensors")
     two = load_file(tmp_path / "two" / "model.safetensors")
     torch.testing.assert_close(two, one, atol=1e-4, rtol=1e-4)
@@ -186,26 +192,77 @@ def test_a_finished_run_is_left_alone_and_restart_starts_over(
 ) -> None:
     settings = replace(HEAD, steps=2)
     train_head(settings, backbone, tmp_path, "cpu", DATA)
-    before = (tmp_path / "provenance.json").read_bytes()
+    before = (tmp_path / "provenance.json").stat().st_mtime_ns
     train_head(settings, backbone, tmp_path, "cpu", DATA)
     assert "already trained" in capsys.readouterr().out
-    assert (tmp_path / "provenance.json").read_bytes() == before
-    with pytest.raises(UserError, match=r"written with lr=0.001, now lr=0.002; .*--restart"):
-        train_head(replace(settings, lr=2e-3), backbone, tmp_path, "cpu", DATA)
-    train_head(replace(settings, lr=2e-3), backbone, tmp_path, "cpu", DATA, restart=True)
-    assert json.loads((tmp_path / "provenance.json").read_text())["identity"]["lr"] == 2e-3
+    assert (tmp_path / "provenance.json").stat().st_mtime_ns == before
+    train_head(settings, backbone, tmp_path, "cpu", DATA, restart=True)
+    assert (tmp_path / "provenance.json").stat().st_mtime_ns != before
+    assert not list(tmp_path.glob("*.old"))
 
 
-def test_other_settings_or_damage_stop_a_resume(
-    backbone: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+def killed(settings: HeadTraining, backbone: Path, out: Path) -> None:
+    """Leave the resume point of step 5, as a kill would."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(loop, "save_checkpoint", _save_then_stop(loop.save_checkpoint))
+        with pytest.raises(KeyboardInterrupt):
+            train_head(settings, backbone, out, "cpu", DATA)
+
+
+@pytest.mark.parametrize("left", ["a resume point", "a result"])
+def test_a_leftover_of_other_settings_is_kept_and_the_run_starts_over(
+    left: str, backbone: Path, caplog: pytest.LogCaptureFixture, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(loop, "save_checkpoint", _save_then_stop(loop.save_checkpoint))
-    with pytest.raises(KeyboardInterrupt):
-        train_head(HEAD, backbone, tmp_path, "cpu", DATA)
-    with pytest.raises(UserError, match=r"training.pt: was written with seed=0, now seed=1"):
-        train_head(replace(HEAD, seed=1), backbone, tmp_path, "cpu", DATA)
+    settings = replace(HEAD, steps=6)
+    out, name = tmp_path / "out", "training.pt"
+    if left == "a resume point":
+        killed(settings, backbone, out)
+    else:
+        train_head(settings, backbone, out, "cpu", DATA)
+        name = "model.safetensors"
+    before = sha256_file(out / name)
+    changed = replace(settings, lr=2e-3, seed=1)
+    train_head(changed, backbone, out, "cpu", DATA)
+    assert caplog.messages == [
+        f"{out}: starting over: lr was 0.001, is 0.002; the earlier run is kept as *.old"
+    ]
+    record = json.loads((out / "provenance.json").read_text())
+    assert (record["identity"]["lr"], record["resumed_from"]) == (2e-3, 0)
+    assert sha256_file(out / f"{name}.old") == before
+    train_head(changed, backbone, tmp_path / "fresh", "cpu", DATA)
+    weights = [sha256_file(d / "model.safetensors") for d in (out, tmp_path / "fresh")]
+    assert weights[0] == weights[1]
+    assert rows_of(out) == rows_of(tmp_path / "fresh")
+
+
+def test_what_other_code_left_is_not_continued(
+    backbone: Path,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> None:
+    killed(HEAD, backbone, tmp_path)
+    monkeypatch.setattr(settings_module, "code_version", lambda *patterns: "edited")
+    killed(HEAD, backbone, tmp_path)
+    (message,) = caplog.messages
+    assert re.search(r"starting over: code was '[0-9a-f]{16}', is 'edited'; ", message)
+
+
+def test_an_option_that_an_older_version_lacked_is_no_other_setting(
+    backbone: Path, caplog: pytest.LogCaptureFixture, tmp_path: Path
+) -> None:
+    train_head(replace(HEAD, steps=2), backbone, tmp_path, "cpu", DATA)
+    record = json.loads((tmp_path / "provenance.json").read_text())
+    assert record["identity"].pop("start") is None
+    (tmp_path / "provenance.json").write_text(json.dumps(record))
+    train_head(replace(HEAD, steps=2), backbone, tmp_path, "cpu", DATA)
+    assert json.loads((tmp_path / "provenance.json").read_text()) == record
+    assert caplog.messages == []
+
+
+def test_a_damaged_resume_point_is_named(backbone: Path, tmp_path: Path) -> None:
     (tmp_path / "training.pt").write_bytes(b"no checkpoint")
-    with pytest.raises(UserError, match=r"training.pt: damaged checkpoint .*--restart"):
+    with pytest.raises(UserError, match=r"training.pt: damaged resume point .*delete it to start"):
         train_head(HEAD, backbone, tmp_path, "cpu", DATA)
 
 
@@ -215,6 +272,55 @@ def _save_then_stop(save: Any) -> Any:
         raise KeyboardInterrupt
 
     return stop
+
+
+def test_a_head_goes_on_from_a_trained_one(
+    backbone: Path, caplog: pytest.LogCaptureFixture, tmp_path: Path
+) -> None:
+    trained, out = tmp_path / "trained", tmp_path / "out"
+    train_head(replace(HEAD, lr=1e-2), backbone, trained, "cpu", DATA)
+    # A step so small that it moves no weight; the variant may be another one.
+    still = replace(HEAD, variant="default", start=str(trained), steps=1, lr=1e-20, min_lr=0.0)
+    train_head(still, backbone, out, "cpu", DATA)
+    ours, theirs = (load_file(path / "model.safetensors") for path in (out, trained))
+    torch.testing.assert_close(ours, theirs, atol=0, rtol=0)
+    assert any(tensor.abs().max() > 0 for name, tensor in ours.items() if "layers" in name)
+
+    # Other weights at the same place are another start.
+    train_head(HEAD, backbone, trained, "cpu", DATA, restart=True)
+    train_head(still, backbone, out, "cpu", DATA)
+    assert "starting over: start was " in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        (
+            {"num_layers": 2},
+            "start: START is a head with num_layers=1, the settings ask for 2; change the settings "
+            "or start from another head",
+        ),
+        (
+            {"variant": "direct"},
+            "start: START is a head with objective=residual, the settings ask for direct; change "
+            "the settings or start from another head",
+        ),
+        (
+            {"start": "none"},
+            "start: none: no checkpoint here (config.json is missing); check the path, or train it "
+            "with `mrp train-backbone` or `mrp train-head`",
+        ),
+    ],
+)
+def test_a_start_that_does_not_fit_is_one_line(
+    changes: dict[str, Any], message: str, backbone: Path, tmp_path: Path
+) -> None:
+    trained = tmp_path / "trained"
+    train_head(replace(HEAD, steps=1), backbone, trained, "cpu", DATA)
+    settings = replace(HEAD, **{"start": str(trained), **changes})
+    with pytest.raises(UserError) as error:
+        train_head(settings, backbone, tmp_path / "out", "cpu", DATA)
+    assert str(error.value) == message.replace("START", str(trained))
 
 
 def test_a_loss_that_is_not_finite_is_named_with_its_step(backbone: Path, tmp_path: Path) -> None:

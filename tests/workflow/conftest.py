@@ -69,6 +69,13 @@ class Repo:
         path = self.path / "config/suites/micro.yaml"
         path.write_text(yaml.safe_dump({**self.suite(), **changes}, sort_keys=False))
 
+    def edit_head(self, head: str, setting: str, value: object) -> None:
+        """Replace a train setting of one of the micro suite's heads."""
+        heads = self.suite()["heads"]
+        assert isinstance(heads, dict)
+        heads[head]["train"][setting] = value
+        self.edit_suite(heads=heads)
+
     def suite(self) -> dict[str, object]:
         """The micro suite as it stands."""
         loaded: dict[str, object] = yaml.safe_load(

@@ -95,11 +95,11 @@ def test_decoding_settings_train_nothing(repo: Repo) -> None:
     assert repo.planned() == [*DECODES, *REPORTS]
 
 
-def test_a_heads_settings_concern_that_head(repo: Repo) -> None:
-    heads = repo.suite()["heads"]
-    assert isinstance(heads, dict)
-    heads["direct"]["train"]["steps"] = 3
-    repo.edit_suite(heads=heads)
+@pytest.mark.parametrize(
+    ("setting", "value"), [("steps", 3), ("start", "results/micro/heads/S/default")]
+)
+def test_a_heads_settings_concern_that_head(repo: Repo, setting: str, value: object) -> None:
+    repo.edit_head("direct", setting, value)
     assert repo.planned() == [
         "Decode S.mini.direct.direct.k1",
         "Train head direct on S",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import json
 import os
 import shutil
 import signal
@@ -10,6 +11,8 @@ import subprocess
 import time
 from collections.abc import Callable
 from pathlib import Path
+
+import torch
 
 from mrp.grid import Layout, jobs, load_suite
 from tests.workflow.conftest import Repo
@@ -85,6 +88,22 @@ def test_a_killed_run_goes_on_to_the_same_numbers(finished: Repo, repo: Repo) ->
     assert repo.planned() == []
     assert answers(repo) == answers(finished)
     assert numbers(repo) == numbers(finished)
+
+
+def test_an_edited_setting_trains_again_over_what_a_kill_left(repo: Repo) -> None:
+    head = repo.path / "results/micro/heads/S/direct"
+    identity = json.loads((head / "provenance.json").read_text())["identity"]
+    torch.save({"identity": identity}, head / "training.pt")
+    repo.edit_head("direct", "steps", 3)
+    target = "results/micro/heads/S/direct/model.safetensors"
+    assert repo.planned(target) == ["Train head direct on S"]
+    done = repo.run(target)
+    assert done.returncode == 0, done.stdout
+    said = (repo.path / "results/micro/logs/train_head/S.direct.log").read_text()
+    assert said.startswith("mrp: results/micro/heads/S/direct: starting over: steps was 2, is 3; ")
+    assert json.loads((head / "provenance.json").read_text())["identity"]["steps"] == 3
+    assert (head / "training.pt.old").exists()
+    assert repo.planned(target) == []
 
 
 def test_a_failed_job_keeps_its_log_and_stops_only_what_needs_it(repo: Repo) -> None:

@@ -14,7 +14,7 @@ rule tables:
     conda:
         "../../environment.yml"
     params:
-        code=grid.code_version(*grid.REPORT_CODE),
+        code=source.code_version(*source.REPORT_CODE),
     message:
         "Write {output}"
     shell:
@@ -34,7 +34,7 @@ rule figures:
     conda:
         "../../environment.yml"
     params:
-        code=grid.code_version(*grid.REPORT_CODE),
+        code=source.code_version(*source.REPORT_CODE),
     message:
         "Draw the figures"
     shell:

@@ -1,0 +1,64 @@
+"""Which source decides a result, and its version: a hash that comments and layout leave alone.
+
+Only the standard library is needed, so that training can ask, also where no suite can be read.
+"""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+import json
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import mrp
+
+# As file patterns inside mrp.
+DECODE_CODE = (
+    "models/*.py",
+    "decoding/**/*.py",
+    "data/*.py",
+    "evaluation/*.py",
+    "speed/*.py",
+    "commands/decode.py",
+)
+TRAIN_CODE = ("models/*.py", "training/*.py", "data/*.py", "commands/train*.py")
+DATA_CODE = ("data/*.py", "commands/data.py")
+REPORT_CODE = ("report/**/*.*", "commands/report.py")
+
+
+@cache
+def code_version(*patterns: str) -> str:
+    """A hash of source files of mrp (patterns inside it), deaf to comments, docstrings and layout.
+
+    Workflow rules carry it as a parameter: a changed algorithm runs again, an edited comment does
+    not. Training keeps it with its resume points, which other code does not continue.
+    """
+    root = Path(mrp.__file__).parent
+    files = {file for pattern in patterns for file in root.glob(pattern) if file.is_file()}
+    versions = {}
+    for file in files:
+        if file.suffix == ".py":
+            versions[str(file.relative_to(root))] = _meaning(ast.parse(file.read_bytes()))
+        elif file.suffix != ".pyc":
+            versions[str(file.relative_to(root))] = hashlib.sha256(file.read_bytes()).hexdigest()
+    return short_digest(versions)
+
+
+def _meaning(node: Any) -> Any:
+    """A syntax tree as JSON, without docstrings and places; alike in all Python versions."""
+    if isinstance(node, list):
+        return [_meaning(item) for item in node]
+    if not isinstance(node, ast.AST):
+        return repr(node)
+    children = {name: value for name, value in ast.iter_fields(node) if value not in (None, [])}
+    if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+        children["body"] = node.body[1:] if ast.get_docstring(node, clean=False) else node.body
+    return [type(node).__name__, {name: _meaning(value) for name, value in children.items()}]
+
+
+def short_digest(value: Any) -> str:
+    """A hash of JSON values as 16 hex digits, independent of their order."""
+    text = json.dumps(value, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
