@@ -19,7 +19,7 @@ import mrp
 ROOT = Path(mrp.__file__).parents[1]
 # What conda calls differently.
 PYPI_NAMES = {"pytorch": "torch", "matplotlib-base": "matplotlib", "snakemake-minimal": "snakemake"}
-IMPORT_NAMES = {"pyyaml": "yaml", "lm-eval": "lm_eval"}
+IMPORT_NAMES = {"pyyaml": "yaml", "lm-eval": "lm_eval", "math-verify": "math_verify"}
 
 
 @pytest.fixture(scope="module")

@@ -23,12 +23,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     group.add_argument("--limit", type=int, metavar="N", help="the first N examples of each task")
     group.add_argument("--batch-size", type=int, default=32, help="(default: %(default)s)")
-    group.add_argument("--max-new-tokens", type=int, default=112, help="(default: %(default)s)")
+    group.add_argument(
+        "--max-new-tokens",
+        type=int,
+        metavar="N",
+        help="longest answer (default: 4096 for the paper's benchmarks, 112 for the mini tasks)",
+    )
     group.add_argument(
         "--data",
         type=Path,
         metavar="DIR",
-        help="data files of `mrp data` (default: generated on the fly)",
+        help="data files, <task>.jsonl: those of `mrp data`, or a benchmark's test split with the "
+        "hub's columns (default: mini tasks are generated, benchmarks come from the hub's cache)",
     )
     group.add_argument(
         "--out",
@@ -80,14 +86,16 @@ def _evaluate(args: argparse.Namespace, device: str) -> None:
 
 
 def _print_table(title: str, record: dict[str, Any]) -> None:
-    """One row a task."""
+    """One row a task; the paper's own score beside ours where a task has one."""
     from rich import box
     from rich.console import Console
     from rich.table import Table
 
     table = Table(title=title, title_justify="left", box=box.SIMPLE)
     table.add_column("task", no_wrap=True)
-    for column in ("right", "acc %", "TPF", "e2e TPF", "tok/ans", "tok/s"):
+    has_paper_rule = any("paper_rule" in row for row in record["tasks"].values())
+    paper = ["paper %"] if has_paper_rule else []
+    for column in ("right", "acc %", *paper, "TPF", "e2e TPF", "tok/ans", "tok/s"):
         table.add_column(column, justify="right", no_wrap=True)
     table.add_column("x static (95 %)", justify="right")
     for task, row in record["tasks"].items():
@@ -95,6 +103,7 @@ def _print_table(title: str, record: dict[str, Any]) -> None:
             task,
             f"{row['correct']}/{row['n']}",
             f"{100 * row['accuracy']:.1f}",
+            *([_paper_score(row)] if has_paper_rule else []),
             f"{row['tpf']:.2f}",
             f"{row['tpf_end_to_end']:.2f}",
             f"{row['answer_tokens_mean']:.1f}",
@@ -102,6 +111,10 @@ def _print_table(title: str, record: dict[str, Any]) -> None:
             _speed(row["speed"]),
         )
     Console().print(table)
+
+
+def _paper_score(row: dict[str, Any]) -> str:
+    return f"{100 * row['paper_rule']['accuracy']:.1f}" if "paper_rule" in row else "-"
 
 
 def _speed(speed: dict[str, Any] | None) -> str:

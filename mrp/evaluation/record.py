@@ -32,6 +32,7 @@ class Sample:
     correct: bool
     decoded: Decoded
     tokens: list[str]  # of the generated positions, padding included
+    paper_rule: bool | None = None  # right by the paper's own rule, where a task has one
 
 
 def backbone_forwards(counts: dict[str, int]) -> int:
@@ -52,6 +53,7 @@ def task_summary(
         "n": len(samples),
         "correct": correct,
         "accuracy": correct / len(samples),
+        **_paper_rule_summary(samples),
         "counts": counts,
         "tpf": tokens_per_forward(counts),
         "tpf_end_to_end": tokens_per_forward_end_to_end(counts),
@@ -60,6 +62,14 @@ def task_summary(
         "tokens_per_second": counts["answer_tokens"] / seconds,
         "speed": speed,
     }
+
+
+def _paper_rule_summary(samples: Sequence[Sample]) -> dict[str, Any]:
+    """The score by the paper's own rule beside ours; nothing for a task without such a rule."""
+    verdicts = [sample.paper_rule for sample in samples if sample.paper_rule is not None]
+    if not verdicts:
+        return {}
+    return {"paper_rule": {"correct": sum(verdicts), "accuracy": sum(verdicts) / len(verdicts)}}
 
 
 def sample_line(sample: Sample) -> str:
@@ -72,6 +82,7 @@ def sample_line(sample: Sample) -> str:
         "text": sample.text,
         "target": sample.target,
         "correct": sample.correct,
+        **({} if sample.paper_rule is None else {"paper_rule": sample.paper_rule}),
         "counts": sample.decoded.counts,
         "trace": {
             "step": trace.step,

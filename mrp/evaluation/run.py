@@ -33,11 +33,13 @@ from mrp.evaluation.record import (
     task_summary,
     write_run,
 )
+from mrp.evaluation.requests import parse_settings
 from mrp.evaluation.tasks import TASKS_DIR
 from mrp.speed import paired_speed
 
 logger = logging.getLogger(__name__)
 
+DEFAULT_LENGTH = 112  # new tokens where neither the job nor the task says how many
 OPTIONS = ("k", "tau", "steps", "scale", "condition", "rule", "delta")
 
 
@@ -56,7 +58,8 @@ class Cell:
 
     `head` names the head in the record, `head_source` says "released" or "trained", `head_variant`
     how it was trained where its checkpoint does not say. `digest` stands for the job's whole
-    definition; `limit` takes the first documents of each task only.
+    definition; `limit` takes the first documents of each task only. `max_new_tokens` goes before a
+    task's own limit; None keeps that.
     """
 
     id: str
@@ -70,7 +73,7 @@ class Cell:
     head_variant: str | None = None
     digest: str = ""
     batch_size: int = 32
-    max_new_tokens: int = 256
+    max_new_tokens: int | None = None
     dtype: str = "float32"
     seed: int = 0
     limit: int | None = None
@@ -100,12 +103,14 @@ def run_job(
         raise UserError(f"limit {cell.limit} leaves no examples: at least 1, or no limit")
     with _quiet_lm_eval():
         tasks = load_tasks(cell.tasks, data_dir)
+        if cell.max_new_tokens is not None:
+            _limit_lengths(tasks, cell.max_new_tokens)
         model = MRPModel(
             backbone_path,
             head_path,
             cell.mode,
             batch_size=cell.batch_size,
-            max_new_tokens=cell.max_new_tokens,
+            max_new_tokens=cell.max_new_tokens or DEFAULT_LENGTH,
             device=device,
             dtype=cell.dtype,
             head_variant=cell.head_variant,
@@ -155,6 +160,12 @@ def load_tasks(names: Sequence[str], data_dir: Path | None) -> dict[str, Any]:
     return loaded
 
 
+def _limit_lengths(loaded: dict[str, Any], length: int) -> None:
+    """Ask every loaded task for at most `length` new tokens an answer."""
+    for task in loaded["tasks"].values():
+        task.set_config("generation_kwargs", {"max_gen_toks": length}, update=True)
+
+
 def _samples(model: MRPModel, task: str, logged: list[dict[str, Any]]) -> list[Sample]:
     """The task's scored samples in document order."""
     samples = []
@@ -171,6 +182,7 @@ def _samples(model: MRPModel, task: str, logged: list[dict[str, Any]]) -> list[S
                 correct=entry["acc"] == 1.0,
                 decoded=outcome.decoded,
                 tokens=[model.tokenizer.decode([token]) for token in ids],
+                paper_rule=entry["paper_rule"] == 1.0 if "paper_rule" in entry else None,
             )
         )
     return samples
@@ -187,12 +199,13 @@ def _speeds(
     speeds: dict[str, dict[str, Any] | None] = {}
     for task in cell.tasks:
         asked = [entry["arguments"][0][0] for entry in logged[task][: cell.speed.prompts]]
+        _, length = parse_settings(logged[task][0]["arguments"][0][1], model.max_new_tokens)
         measured = paired_speed(
             model.backbone,
             model.head,
             model.mode,
             [model.encode(text) for text in asked],
-            cell.max_new_tokens,
+            length,
             cell.speed.batch_size,
             cell.speed.repeats,
             seed=cell.seed,

@@ -1,0 +1,201 @@
+"""The program in a chat reply, for HumanEval and MBPP.
+
+    program = humaneval_program(problem["prompt"], problem["entry_point"], reply)
+    program = mbpp_program(problem["test_list"], reply)
+
+Replies come with fences or without, with prose around them, in several blocks, or as the rest of
+a fence or a function that the prompt began. Nothing here runs code.
+"""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import re
+import textwrap
+from collections.abc import Iterator, Sequence
+from itertools import takewhile
+
+from mrp.errors import UserError
+
+# Lines that may begin a statement of a program; prose that parses ("Done") does not look so.
+_STATEMENT = re.compile(
+    r"(?:import|from|def|async|class|if|for|while|with|try|assert|return|raise|@)\b|@\w"
+    r"|[A-Za-z_][\w.\[\], ]*(?::[^=]+)?[-+*/]?=[^=]|[a-z_][\w.]*\("
+)
+# Lines at the margin that go on with the statement before them.
+_CONTINUED = re.compile(r"(?:else|elif|except|finally)\b|[)\]}]")
+MOST_PIECES = 40  # pieces at the margin that one statement may span: long literals
+
+
+def humaneval_program(prompt: str, entry_point: str, reply: str) -> str:
+    """A whole program from HumanEval's `prompt` and the model's reply.
+
+    The reply may hold the function, which then gets the imports and helpers of the prompt, or the
+    rest of the prompt's last function.
+    """
+    reply = reply.replace("\r\n", "\n")
+    found = find_program(reply, entry_point)
+    if found is not None:
+        place = re.search(rf"^def {re.escape(entry_point)}\b", prompt, re.MULTILINE)
+        return _future_first(prompt[: place.start() if place else 0] + found)
+    blocks = _blocks(reply)
+    return _continue(prompt, blocks[-1] if blocks else _without_fences(reply))
+
+
+def mbpp_program(tests: Sequence[str], reply: str) -> str:
+    """The program in a reply to MBPP, whose `tests` name the function that they call.
+
+    A reply without that function is given back whole: it fails, and shows why.
+    """
+    found = find_program(reply, called_function(tests))
+    return reply if found is None else found
+
+
+def called_function(tests: Sequence[str]) -> str:
+    """The function that MBPP's assertions call.
+
+    Raises:
+        UserError: they call none, or are no Python.
+    """
+    try:
+        calls = [
+            node.func.id
+            for node in ast.walk(ast.parse("\n".join(tests)))
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)
+        ]
+    except SyntaxError:
+        calls = []
+    own = [name for name in calls if not hasattr(builtins, name)]
+    if not own:
+        raise UserError(
+            f"test_list {list(tests)!r} calls no function: give assertions such as assert f(1) == 2"
+        )
+    return own[0]
+
+
+def find_program(reply: str, name: str) -> str | None:
+    """The program in `reply` that defines `name`, None without one.
+
+    The last fenced block with the definition counts, since later ones correct earlier ones; the
+    imports and definitions of the blocks before it stay. Without such a block the code is picked
+    from the text.
+    """
+    blocks = _blocks(reply := reply.replace("\r\n", "\n"))
+    for index in reversed(range(len(blocks))):
+        if _defines(blocks[index], name):
+            earlier = [part for block in blocks[:index] for part in _definitions(block)]
+            return _future_first("\n\n".join([*earlier, blocks[index]]))
+    code = "\n".join(_statements(_without_fences(reply)))
+    return code if _defines(code, name) else None
+
+
+def _future_first(code: str) -> str:
+    """Imports from __future__ at the top, the only place where Python takes them."""
+    lines = code.split("\n")
+    return "\n".join(sorted(lines, key=lambda line: not line.startswith("from __future__ import")))
+
+
+def _defines(code: str, name: str) -> bool:
+    name = re.escape(name)
+    return bool(re.search(rf"^(?:(?:async )?def|class) {name}\b|^{name} *=", code, re.MULTILINE))
+
+
+# ---- fences --------------------------------------------------------------------------------------
+
+
+def _blocks(reply: str) -> list[str]:
+    """The fenced blocks; one that the reply does not close ends with it."""
+    blocks: list[str] = []
+    fence, lines = "", []
+    for line in reply.split("\n"):
+        opening = re.search(r"(```+|~~~+) *([\w+#.-]*) *$", line)
+        if fence and (opening is None or opening[1] != fence):
+            lines.append(line)
+        elif fence and opening is not None and not opening[2]:
+            blocks.append(_block([*lines, line[: opening.start()]]))
+            fence, lines = "", []
+        elif opening is not None:
+            # A fence with a language inside a block opens another: the first was never closed.
+            blocks += [_block(lines)] if lines else []
+            fence, lines = opening[1], []
+    blocks += [_block(lines)] if lines else []
+    return [block for block in blocks if block.strip()]
+
+
+def _block(lines: Sequence[str]) -> str:
+    return textwrap.dedent("\n".join(lines)).strip("\n") + "\n"
+
+
+def _without_fences(reply: str) -> str:
+    return re.sub(r"(?:```+|~~~+) *[\w+#.-]* *$", "", reply, flags=re.MULTILINE)
+
+
+# ---- code in prose -------------------------------------------------------------------------------
+
+
+def _definitions(code: str) -> Iterator[str]:
+    """The imports, functions and classes of a block; none of one that does not parse."""
+    tree = _parse(code)
+    for node in tree.body if tree is not None else []:
+        if isinstance(node, ast.Import | ast.ImportFrom | ast.FunctionDef | ast.ClassDef):
+            decorators = getattr(node, "decorator_list", [])
+            first = min([node.lineno, *(decorator.lineno for decorator in decorators)])
+            yield "\n".join(code.split("\n")[first - 1 : node.end_lineno])
+
+
+def _statements(text: str) -> Iterator[str]:
+    """The statements at the margin that parse, in order; the prose between them is dropped."""
+    pieces = _pieces(textwrap.dedent(text))
+    index = 0
+    while index < len(pieces):
+        if _STATEMENT.match(pieces[index]):
+            for end in range(index + 1, min(index + MOST_PIECES, len(pieces)) + 1):
+                statement = "\n".join(pieces[index:end])
+                if _parse(statement) is not None:
+                    yield statement.rstrip()
+                    index = end - 1
+                    break
+        index += 1
+
+
+def _pieces(text: str) -> list[str]:
+    """A line at the margin with the indented, empty and continuing lines after it."""
+    pieces: list[str] = []
+    for line in text.split("\n"):
+        if pieces and (not line.strip() or line[0].isspace() or _CONTINUED.match(line)):
+            pieces[-1] += "\n" + line
+        else:
+            pieces.append(line)
+    return pieces
+
+
+def _continue(prompt: str, rest: str) -> str:
+    """The prompt with the rest of its function, indented so that it parses if it can.
+
+    A tokenizer may drop the first line's indent, or a model all of it. Prose after the function is
+    left out.
+    """
+    rest = rest.strip("\n")
+    indented = textwrap.indent(textwrap.dedent(rest), "    ")
+    whole = [body for body in (rest, f"    {rest.lstrip()}", indented) if body.strip()]
+    cut = [_to_the_margin(body) for body in whole]
+    # Whole first: what stands at the margin may be a line without its indent.
+    for body in [*(body for body, short in zip(whole, cut, strict=True) if body == short), *cut]:
+        program = f"{prompt.rstrip()}\n{body}\n"
+        if body.strip() and _parse(program) is not None:
+            return program
+    return f"{prompt.rstrip()}\n{rest}\n"
+
+
+def _to_the_margin(body: str) -> str:
+    """The lines before the first at the margin."""
+    lines = body.split("\n")
+    return "\n".join(takewhile(lambda line: not line.strip() or line[0].isspace(), lines))
+
+
+def _parse(code: str) -> ast.Module | None:
+    try:
+        return ast.parse(code)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return None
