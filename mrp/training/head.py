@@ -103,7 +103,7 @@ def start_hash(where: str) -> str:
 
 
 def load_start(head: Head, trained: Head, where: str) -> None:
-    """Copy the weights of a trained head; raises UserError if it has another depth or objective."""
+    """Copy the weights of a trained head; raises UserError if it is of another shape or meaning."""
     for key in ("num_layers", "objective"):
         ours, theirs = getattr(head.config, key), getattr(trained.config, key)
         if ours != theirs:
@@ -111,4 +111,11 @@ def load_start(head: Head, trained: Head, where: str) -> None:
                 f"start: {where} is a head with {key}={theirs}, the settings ask for {ours}; "
                 "change the settings or start from another head"
             )
-    head.load_state_dict(trained.state_dict())
+    weights = trained.state_dict()
+    for name, tensor in head.state_dict().items():
+        if weights[name].shape != tensor.shape:
+            raise UserError(
+                f"start: tensor {name!r} of {where} has shape {list(weights[name].shape)}, this "
+                f"backbone's head needs {list(tensor.shape)}; start from a head of this backbone"
+            )
+    head.load_state_dict(weights)

@@ -22,7 +22,15 @@ from safetensors.torch import load_file
 from mrp.data import build_tokenizer
 from mrp.errors import UserError
 from mrp.io import sha256_file
-from mrp.models import Backbone, load_backbone, load_head, save_backbone
+from mrp.models import (
+    Backbone,
+    Head,
+    HeadConfig,
+    load_backbone,
+    load_head,
+    save_backbone,
+    save_head,
+)
 from mrp.training import loop
 from mrp.training import settings as settings_module
 from mrp.training.backbone import backbone_config, train_backbone
@@ -321,6 +329,15 @@ def test_a_start_that_does_not_fit_is_one_line(
     with pytest.raises(UserError) as error:
         train_head(settings, backbone, tmp_path / "out", "cpu", DATA)
     assert str(error.value) == message.replace("START", str(trained))
+
+
+def test_a_start_of_another_width_is_one_line(backbone: Path, tmp_path: Path) -> None:
+    config = load_backbone(backbone).config
+    wider = Head(HeadConfig(replace(config, intermediate_size=config.intermediate_size * 2), 1))
+    save_head(wider, tmp_path / "wider")
+    settings = replace(HEAD, start=str(tmp_path / "wider"))
+    with pytest.raises(UserError, match=r"tensor 'layers.0.mlp.gate_proj.weight' of .* has shape"):
+        train_head(settings, backbone, tmp_path / "out", "cpu", DATA)
 
 
 def test_a_loss_that_is_not_finite_is_named_with_its_step(backbone: Path, tmp_path: Path) -> None:
