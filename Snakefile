@@ -27,6 +27,7 @@ try:
     SUITE_FILE = grid.suite_file(config["suite"])
     SUITE = grid.load_suite(SUITE_FILE)
     JOBS = {job.id: job for job in grid.jobs(SUITE)}
+    grid.check_checkpoints(SUITE)
     GPU = gpu_per_job(config["device"])
 except UserError as error:
     raise WorkflowError(f"mrp: error: {error}") from None

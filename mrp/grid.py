@@ -34,7 +34,16 @@ from mrp.config import (
 from mrp.errors import UserError
 from mrp.source import DATA_CODE, DECODE_CODE, code_version, short_digest
 
-__all__ = ["Job", "Layout", "Suite", "find_job", "jobs", "load_suite", "suite_file"]
+__all__ = [
+    "Job",
+    "Layout",
+    "Suite",
+    "check_checkpoints",
+    "find_job",
+    "jobs",
+    "load_suite",
+    "suite_file",
+]
 
 FIGURES = ("pareto", "lookahead", "remask")
 GENERATED = ("mini_math", "mini_code")  # the tasks whose data files `mrp data` writes
@@ -104,6 +113,31 @@ def find_job(suite: Suite, job_id: str) -> Job:
             f"{near}`mrp grid --suite {suite.name}` lists all {len(by_id)}"
         )
     return by_id[job_id]
+
+
+def check_checkpoints(suite: Suite) -> None:
+    """Check that the released checkpoints of a suite's jobs are there.
+
+    Snakemake would take the tables of an earlier run for the results of a suite that cannot run.
+
+    Raises:
+        UserError: one is missing; names its key in the suite.
+    """
+    layout = Layout(suite)
+    for job in jobs(suite):
+        needed = [(f"backbones.{job.backbone}", suite.backbones[job.backbone].path)]
+        files = [layout.backbone_inputs(job.backbone)]
+        if job.head is not None:
+            needed.append((f"heads.{job.head}", suite.heads[job.head].path))
+            files.append(layout.head_inputs(job.backbone, job.head))
+        for (key, path), inputs in zip(needed, files, strict=True):
+            missing = [file for file in inputs if path is not None and not file.exists()]
+            if missing:
+                raise UserError(
+                    f"suite {suite.name!r}: {key}.path: {missing[0].parent}: no checkpoint here "
+                    f"({missing[0].name} is missing); correct the path, or leave it out and give "
+                    "train"
+                )
 
 
 def task_labels(suite: Suite) -> list[str]:

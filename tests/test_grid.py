@@ -11,7 +11,7 @@ import yaml
 import mrp
 from mrp import grid
 from mrp.errors import UserError
-from mrp.grid import Job, Layout, Suite, find_job, jobs, load_suite
+from mrp.grid import Job, Layout, Suite, check_checkpoints, find_job, jobs, load_suite
 from mrp.source import DATA_CODE, DECODE_CODE, REPORT_CODE, TRAIN_CODE, code_version
 
 GOOD: dict[str, Any] = {
@@ -239,3 +239,9 @@ def test_the_generated_tasks_are_those_of_the_data_package() -> None:
     from mrp.data import TASKS
 
     assert set(grid.GENERATED) == set(TASKS)
+
+
+def test_a_missing_released_checkpoint_is_named(tmp_path: Path) -> None:
+    """A hub id has no files here; a folder must have them."""
+    with pytest.raises(UserError, match=r"heads.k2.path: heads/of/S: no checkpoint here"):
+        check_checkpoints(suite(tmp_path))

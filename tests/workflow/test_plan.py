@@ -122,6 +122,18 @@ def test_an_unknown_suite_is_one_line(fresh: Repo) -> None:
     assert "did you mean micro?" in done.stdout
 
 
+def test_a_missing_released_checkpoint_is_one_line(repo: Repo) -> None:
+    """Not "nothing to be done" because an earlier suite's tables are there."""
+    heads = repo.suite()["heads"]
+    assert isinstance(heads, dict)
+    heads["direct"]["path"] = "no/such/{backbone}/direct"
+    repo.edit_suite(heads=heads)
+    done = repo.run(options=("-n",))
+    assert done.returncode == 1
+    assert "heads.direct.path: no/such/S/direct: no checkpoint here" in done.stdout
+    assert "Traceback" not in done.stdout
+
+
 def test_the_workflow_is_clean_for_its_linter(fresh: Repo) -> None:
     done = fresh.run(options=("--lint",))
     assert done.returncode == 0, done.stdout
