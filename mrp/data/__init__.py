@@ -111,7 +111,13 @@ def encode_pool(
         if len(token) == 1:
             table[ord(token)] = token_id
     # The template's tokens around the texts: <|user|> question <|im_end|><|assistant|> answer end.
-    opening, *between = encode_prompt(tokenizer, "")
+    frame = encode_prompt(tokenizer, "")
+    if len(frame) < 2:
+        raise UserError(
+            "the tokenizer's chat template must write a token before a question and one after it: "
+            "mend chat_template.jinja"
+        )
+    opening, *between = frame
     end, pad = tokenizer.eos_token_id, tokenizer.pad_token_id
     pool: list[tuple[NDArray[np.int64], int]] = []
     for index in range(start, start + n):

@@ -111,9 +111,17 @@ def encode_chat(tokenizer: Any, messages: Sequence[Message]) -> tuple[list[int],
 
 
 def _render(tokenizer: Any, messages: Sequence[Message], *, prompt: bool) -> str:
-    rendered = tokenizer.apply_chat_template(
-        [dict(message) for message in messages], tokenize=False, add_generation_prompt=prompt
-    )
+    try:
+        rendered = tokenizer.apply_chat_template(
+            [dict(message) for message in messages], tokenize=False, add_generation_prompt=prompt
+        )
+    except Exception as error:  # a template is a program: it raises what it likes
+        first = str(error).partition("\n")[0]
+        raise UserError(
+            f"the tokenizer's chat template does not take the messages "
+            f"{repr([dict(message) for message in messages])[:80]} ({first}); mend the messages or "
+            "chat_template.jinja"
+        ) from None
     return str(rendered)
 
 

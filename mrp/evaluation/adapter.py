@@ -26,7 +26,7 @@ from mrp.errors import UserError
 from mrp.evaluation.journal import Journal
 from mrp.evaluation.progress import Progress
 from mrp.evaluation.requests import Request, answer_text, find_stop, parse_settings, raw_text
-from mrp.evaluation.tokenizer import load_tokenizer, tokenizer_hash
+from mrp.evaluation.tokenizer import check_vocabulary, load_tokenizer, tokenizer_hash
 from mrp.models import checkpoint_hash, load_backbone, load_head
 
 logger = logging.getLogger(__name__)
@@ -101,6 +101,7 @@ class MRPModel(LM):  # type: ignore[misc]
             else None
         )
         self.tokenizer = load_tokenizer(self.backbone_path)
+        check_vocabulary(self.tokenizer, self.backbone_path, self.backbone.config)
         self.batch_size = 32 if batch_size == "auto" else int(batch_size)
         self.max_new_tokens = int(max_new_tokens)
         self.outcomes: dict[tuple[str, int], Outcome] = {}
@@ -151,7 +152,7 @@ class MRPModel(LM):  # type: ignore[misc]
         Raises:
             UserError: it is empty or holds the mask token.
         """
-        ids = [int(i) for i in self.tokenizer(text, add_special_tokens=False)["input_ids"]]
+        ids = self._ids(text)
         mask = self.backbone.config.mask_token_id
         if not ids:
             raise UserError("prompt '' is empty: give at least one character")
@@ -162,6 +163,18 @@ class MRPModel(LM):  # type: ignore[misc]
                 "filled: remove it from the text"
             )
         return ids
+
+    def unknown(self, text: str) -> str | None:
+        """The first character of a text that the tokenizer does not know; None if it knows all."""
+        unknown = self.tokenizer.unk_token_id
+        if unknown is None or unknown not in self._ids(text):
+            return None
+        return next((character for character in text if unknown in self._ids(character)), None)
+
+    def _ids(self, text: str) -> list[int]:
+        # Not `verbose`: how long a prompt may be is the backbone's matter, and checked.
+        encoded = self.tokenizer(text, add_special_tokens=False, verbose=False)
+        return [int(i) for i in encoded["input_ids"]]
 
     def request(self, text: str, settings: dict[str, Any]) -> Request:
         """One lm-eval request, checked.
@@ -185,6 +198,17 @@ class MRPModel(LM):  # type: ignore[misc]
     def generate_until(self, requests: list[Any], disable_tqdm: bool = False) -> list[str]:
         """Answer every request; all of them share one queue of `batch_size` places."""
         asked = [self.request(*instance.args) for instance in requests]
+        strange = [char for instance in requests if (char := self.unknown(instance.args[0]))]
+        if strange:
+            logger.warning(
+                "%d of %d prompts hold characters that the tokenizer of %s does not know, such as "
+                "%r: the model sees %s there",
+                len(strange),
+                len(requests),
+                self.backbone_path,
+                strange[0],
+                self.tokenizer.unk_token,
+            )
         outcomes = self.answer(asked, progress=not disable_tqdm)
         for instance, outcome in zip(requests, outcomes, strict=True):
             self.outcomes[instance.task_name, instance.doc_id] = outcome
@@ -199,8 +223,14 @@ class MRPModel(LM):  # type: ignore[misc]
         done: dict[str, Decoded] = {}
         known = self.journal.entries if self.journal is not None else {}
         for key in unique.keys() & known.keys():
-            done[key] = _restore(known[key])
-            self.seconds += known[key]["seconds"]
+            try:
+                done[key] = _restore(known[key])
+                self.seconds += known[key]["seconds"]
+            except (KeyError, TypeError):
+                raise UserError(
+                    f"{self.journal and self.journal.path}: the entry {key} is damaged; delete "
+                    "its line, or the file to start over"
+                ) from None
         if done:
             logger.info("resuming: %d of %d samples", len(done), len(unique))
         self.resumed_from += len(done)

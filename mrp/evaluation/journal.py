@@ -129,8 +129,10 @@ def _read(path: Path) -> tuple[dict[str, Any] | None, dict[str, dict[str, Any]],
                 break
             if header is None:
                 header = value
-            elif "key" in value:
+            elif isinstance(value.get("key"), str):
                 entries[value.pop("key")] = value
+            else:
+                break
             whole += len(line)
     return header, entries, whole
 

@@ -6,8 +6,10 @@ import hashlib
 from pathlib import Path
 from typing import Any
 
+from mrp.data import encode_prompt
 from mrp.errors import UserError
 from mrp.io import sha256_file
+from mrp.models import BackboneConfig
 
 FILES = ("tokenizer.json", "vocab.json", "merges.txt", "tokenizer_config.json")
 TEMPLATE = "chat_template.jinja"
@@ -32,7 +34,31 @@ def load_tokenizer(directory: Path) -> Any:
         raise UserError(f"{directory}: the tokenizer does not load ({first})") from None
     if not tokenizer.chat_template:
         raise UserError(f"{directory}: the tokenizer has no chat template; add {TEMPLATE}")
+    try:
+        encode_prompt(tokenizer, "?")  # a damaged template shows here and not in mid-run
+    except UserError as error:
+        raise UserError(f"{directory}: {error}") from None
     return tokenizer
+
+
+def check_vocabulary(tokenizer: Any, directory: Path, config: BackboneConfig) -> None:
+    """Check that a backbone knows all tokens, and that both mean the same mask token.
+
+    Raises:
+        UserError: they do not belong together.
+    """
+    most = max(tokenizer.get_vocab().values(), default=-1)
+    if most >= config.vocab_size:
+        raise UserError(
+            f"{directory}: the tokenizer has token ids up to {most}, the backbone a vocabulary of "
+            f"{config.vocab_size}; copy the backbone's own tokenizer"
+        )
+    mask = tokenizer.mask_token_id
+    if mask is not None and mask != config.mask_token_id:
+        raise UserError(
+            f"{directory}: the tokenizer's mask token is {mask}, config.json says 'mask_token_id' "
+            f"{config.mask_token_id}; copy the backbone's own tokenizer"
+        )
 
 
 def tokenizer_hash(directory: Path) -> str:

@@ -12,7 +12,7 @@ import json
 from collections.abc import Iterable
 from dataclasses import fields
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, TypeGuard, cast, get_args
 
 import torch
 from safetensors import SafetensorError, safe_open
@@ -27,6 +27,12 @@ from mrp.models.transformer import Backbone, BackboneConfig
 CONFIG, WEIGHTS, INDEX = "config.json", "model.safetensors", "model.safetensors.index.json"
 HEAD_PREFIX = "mrp_modules.0.model."
 HEAD_PREFIXES = (HEAD_PREFIX, "mtp_modules.0.model.")
+# Keys of config.json that are whole numbers of at least 1.
+COUNTS = (
+    *("vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers"),
+    *("num_attention_heads", "num_key_value_heads", "head_dim"),
+    *("block_size", "max_position_embeddings"),
+)
 # Copies of frozen tensors that some released files repeat under the head's name.
 TIED_COPIES = ("embed_tokens.", "lm_head.")
 
@@ -58,9 +64,10 @@ def read_backbone_config(directory: Path) -> BackboneConfig:
         UserError: the directory or the file is missing or damaged, or a key is absent.
     """
     path, raw = _read_config(directory)
-    rope = raw.get("rope_parameters") or {}
+    rope = raw.get("rope_parameters")
+    rope = rope if isinstance(rope, dict) else {}
     generation = Path(directory) / "generation_config.json"
-    eos = read_json(generation).get("eos_token_id") if generation.exists() else None
+    eos = _read_object(generation).get("eos_token_id") if generation.exists() else None
     values = {
         **raw,
         "rope_theta": raw.get("rope_theta", rope.get("rope_theta", 1e6)),
@@ -71,6 +78,7 @@ def read_backbone_config(directory: Path) -> BackboneConfig:
     missing = [name for name in required[:10] if values.get(name) in (None, ())]
     if missing:
         raise UserError(f"{path}: key {missing[0]!r} is missing; is this a SDAR-style checkpoint?")
+    _check_values(path, values)
     return BackboneConfig(**{name: values[name] for name in required if name in values})
 
 
@@ -82,7 +90,7 @@ def read_head_config(directory: Path, variant: str | None = None) -> HeadConfig:
     """
     path, raw = _read_config(directory)
     depth = raw.get("num_nextn_predict_layers")
-    if not isinstance(depth, int) or depth < 1:
+    if not _is_count(depth):
         raise UserError(
             f"{path}: 'num_nextn_predict_layers' is {depth!r}, so there is no head in this "
             "checkpoint; name a directory written by `mrp train-head` or a released MRP repository"
@@ -95,6 +103,12 @@ def read_head_config(directory: Path, variant: str | None = None) -> HeadConfig:
         )
     variant = written or variant or "default"
     objective = raw.get("mrp_objective", "direct" if variant == "direct" else "residual")
+    for key, value, allowed in (
+        ("mrp_variant", variant, ("default", "k2", "direct")),
+        ("mrp_objective", objective, get_args(Objective)),
+    ):
+        if value not in allowed:
+            raise UserError(f"{path}: {key!r} is {value!r}: allowed: {', '.join(allowed)}")
     return HeadConfig(
         backbone=read_backbone_config(directory),
         num_layers=depth,
@@ -194,10 +208,43 @@ def _read_config(directory: Path) -> tuple[Path, dict[str, Any]]:
             f"{directory}: no checkpoint here ({CONFIG} is missing); "
             "check the path, or train it with `mrp train-backbone` or `mrp train-head`"
         )
+    return path, _read_object(path)
+
+
+def _read_object(path: Path) -> dict[str, Any]:
     raw = read_json(path)
     if not isinstance(raw, dict):
-        raise UserError(f"{path}: not a checkpoint's config (a JSON object is expected)")
-    return path, raw
+        raise UserError(
+            f"{path}: damaged: a JSON object is expected; fetch or train the checkpoint again"
+        )
+    return raw
+
+
+def _check_values(path: Path, values: dict[str, Any]) -> None:
+    """Raise UserError where a value of config.json cannot be: it would fail far from its cause."""
+    for key in COUNTS:
+        if key in values and not _is_count(values[key]):
+            raise UserError(f"{path}: {key!r} is {values[key]!r}: a whole number of at least 1")
+    for key in ("rms_norm_eps", "rope_theta", "initializer_range"):
+        value = values.get(key, 1.0)
+        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < 1e30:
+            raise UserError(f"{path}: {key!r} is {value!r}: a number above 0")
+    if values["head_dim"] % 2:
+        raise UserError(f"{path}: 'head_dim' is {values['head_dim']}: an even number")
+    heads, shared = values["num_attention_heads"], values["num_key_value_heads"]
+    if heads % shared:
+        raise UserError(f"{path}: 'num_attention_heads' is {heads}: a multiple of {shared}")
+    size = values["vocab_size"]
+    ids = {"mask_token_id": values["mask_token_id"], "pad_token_id": values["pad_token_id"]}
+    for key, value in [*ids.items(), *(("eos_token_id", eos) for eos in values["eos_token_ids"])]:
+        if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < size:
+            raise UserError(
+                f"{path}: {key!r} is {value!r}: a token id, 0 to {size - 1} ('vocab_size' {size})"
+            )
+
+
+def _is_count(value: Any) -> TypeGuard[int]:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 1
 
 
 def _weight_files(directory: Path) -> list[Path]:
@@ -205,7 +252,10 @@ def _weight_files(directory: Path) -> list[Path]:
     directory = Path(directory)
     index = directory / INDEX
     if index.exists():
-        names = sorted(set(read_json(index).get("weight_map", {}).values()))
+        shards = _read_object(index).get("weight_map")
+        if not isinstance(shards, dict) or not all(isinstance(v, str) for v in shards.values()):
+            raise UserError(f"{index}: damaged: no 'weight_map'; fetch the checkpoint again")
+        names = sorted(set(shards.values()))
         paths = [directory / name for name in names]
     else:
         paths = [directory / WEIGHTS]
@@ -246,6 +296,12 @@ def _fill(
                 f"asks for {list(tensor.shape)}; config and weights are of different models"
             )
     filled = {name: state[name].to(device=device, dtype=dtype) for name in expected}
+    for name, tensor in filled.items():
+        if not tensor.isfinite().all():
+            raise UserError(
+                f"{directory}: tensor {name!r} holds numbers that are not finite in {dtype}; "
+                "train or fetch the checkpoint again, or choose another dtype"
+            )
     model.load_state_dict(filled, assign=True)
     return model.eval().requires_grad_(False)
 
@@ -262,4 +318,4 @@ def _complain(directory: Path, what: str, names: Iterable[str]) -> None:
 def _as_tuple(value: Any) -> tuple[int, ...]:
     if value is None:
         return ()
-    return tuple(value) if isinstance(value, list | tuple) else (int(value),)
+    return tuple(value) if isinstance(value, list | tuple) else (value,)

@@ -7,7 +7,7 @@ from pathlib import Path
 import torch
 
 from mrp.errors import UserError
-from mrp.evaluation.tokenizer import load_tokenizer
+from mrp.evaluation.tokenizer import check_vocabulary, load_tokenizer
 from mrp.models import Head, HeadConfig, checkpoint_hash, load_backbone, load_head, save_head
 from mrp.models.head import Objective
 from mrp.training.batches import Batches
@@ -69,6 +69,8 @@ def train_head(
                 print(f"{label}: {out} is already trained with these settings")
             return
         backbone = load_backbone(source, place, getattr(torch, settings.backbone_dtype))
+        tokenizer = load_tokenizer(source)
+        check_vocabulary(tokenizer, source, backbone.config)
         objective_name, reveals = VARIANTS[settings.variant]
         config = HeadConfig(backbone.config, settings.num_layers, settings.variant, objective_name)
         head = Head(config)
@@ -80,7 +82,7 @@ def train_head(
         rows = packed_pool(
             settings,
             data,
-            load_tokenizer(source),
+            tokenizer,
             backbone.config.block_size,
             backbone.config.pad_token_id,
         )

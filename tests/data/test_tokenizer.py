@@ -115,3 +115,11 @@ def test_template_without_generation_prompt_is_an_error(tmp_path: Path) -> None:
     tokenizer.chat_template = "{% for m in messages %}{{ m.content }}<|im_end|>{% endfor %}"
     with pytest.raises(UserError, match="add_generation_prompt"):
         encode_chat(tokenizer, TURNS)
+
+
+@pytest.mark.parametrize("template", ["{% if %}", "{{ raise_exception('no') }}"])
+def test_a_template_that_fails_is_an_error(tmp_path: Path, template: str) -> None:
+    tokenizer = build_tokenizer(tmp_path)
+    tokenizer.chat_template = template
+    with pytest.raises(UserError, match="does not take the messages"):
+        encode_chat(tokenizer, TURNS)

@@ -1,6 +1,10 @@
 from __future__ import annotations
 
+import json
 import logging
+import shutil
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,6 +15,7 @@ from lm_eval.evaluator import simple_evaluate
 from lm_eval.tasks import TaskManager
 
 import mrp.evaluation.adapter as adapter
+from mrp.data import build_tokenizer
 from mrp.decoding import Decoded, Trace, decode, make_mode
 from mrp.errors import UserError
 from mrp.evaluation.adapter import MRPModel
@@ -207,6 +212,14 @@ def test_bad_prompts(model: MRPModel, prompt: str, message: str) -> None:
         model.generate_until(instances([prompt], GREEDY))
 
 
+def test_unknown_characters_are_pointed_out(
+    model: MRPModel, caplog: pytest.LogCaptureFixture
+) -> None:
+    model.generate_until(instances(["cafe", "caf\u00e9"], GREEDY))
+    assert "1 of 2 prompts hold characters" in caplog.text
+    assert "'\u00e9'" in caplog.text
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -232,6 +245,42 @@ def test_a_missing_or_damaged_tokenizer_is_named(backbone_dir: Path, tmp_path: P
     (tmp_path / "tokenizer.json").write_text("{")
     with pytest.raises(UserError, match="the tokenizer does not load"):
         MRPModel(tmp_path, device="cpu")
+    build_tokenizer(tmp_path)
+    (tmp_path / "chat_template.jinja").write_text("{% if %}")
+    with pytest.raises(UserError, match="chat template does not take the messages"):
+        MRPModel(tmp_path, device="cpu")
+
+
+@pytest.mark.parametrize(
+    ("token", "token_id", "message"),
+    [("3", 300, "token ids up to 300"), ("<|mask|>", 127, "mask token is 127")],
+)
+def test_a_tokenizer_of_another_vocabulary_is_refused(
+    backbone_dir: Path, tmp_path: Path, token: str, token_id: int, message: str
+) -> None:
+    shutil.copytree(backbone_dir, tmp_path, dirs_exist_ok=True)
+    path = tmp_path / "tokenizer.json"
+    content = json.loads(path.read_text())
+    content["model"]["vocab"][token] = token_id
+    for added in content["added_tokens"]:
+        added["id"] = content["model"]["vocab"][added["content"]]
+    path.write_text(json.dumps(content))
+    with pytest.raises(UserError, match=message):
+        MRPModel(tmp_path, device="cpu")
+
+
+def test_a_damaged_entry_of_the_journal_is_named(backbone_dir: Path, tmp_path: Path) -> None:
+    path = tmp_path / "journal.jsonl"
+    for _ in range(2):
+        model = MRPModel(backbone_dir, max_new_tokens=8, device="cpu", journal=path)
+        key = model.request("ab", GREEDY).key
+        assert model.journal is not None
+        if key in model.journal.entries:
+            with pytest.raises(UserError, match=f"journal.jsonl: the entry {key} is damaged"):
+                model.generate_until(instances(["ab"], GREEDY))
+        else:
+            model.journal.append(key, {"ids": [1]})
+        model.journal.close()
 
 
 def test_chat_template(model: MRPModel) -> None:
@@ -265,3 +314,23 @@ def test_lm_eval_finds_model_and_tasks_by_name(backbone_dir: Path, head_dir: Pat
         prompt, settings = sample["arguments"][0]
         assert prompt == f"<|user|>{sample['doc']['prompt']}<|im_end|><|assistant|>"
         assert settings["until"] == []
+
+
+def test_its_own_lm_eval_command_line(backbone_dir: Path) -> None:
+    """Our tasks need no --include_path there, and a mistake is one line."""
+    command = [sys.executable, "-m", "mrp.evaluation", "run", "--model", "mrp", "--device", "cpu"]
+    command += ["--tasks", "mini_math", "--limit", "1", "--gen_kwargs", "max_gen_toks=4"]
+    arguments = f"backbone={backbone_dir},mode=dynamic,tau="
+    done = subprocess.run(
+        [*command, "--model_args", arguments + "0.5", "--apply_chat_template"],
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "|mini_math|" in done.stdout
+    done = subprocess.run(
+        [*command, "--model_args", arguments + "1.5"], capture_output=True, text=True
+    )
+    assert done.returncode == 2
+    assert "Traceback" not in done.stderr
+    assert done.stderr.splitlines()[-1].startswith("mrp: error: mode 'dynamic': tau=1.5")

@@ -107,6 +107,11 @@ def test_generate_reads_standard_input(
     assert first == second
 
 
+def test_generate_refuses_unknown_characters(backbone_dir: Path) -> None:
+    with pytest.raises(UserError, match="does not know '\u00e9'"):
+        run("generate", "caf\u00e9", "--backbone", backbone_dir, "--device", "cpu")
+
+
 def test_eval_prints_a_table_and_writes_the_run(
     tmp_path: Path, backbone_dir: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

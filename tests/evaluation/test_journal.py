@@ -31,7 +31,7 @@ def test_entries_come_back_and_go_on(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "torn", ['{"key":"b","ids":[2', '{"key":"b","ids":[2]}', "\x00\x00", "17\n"]
+    "torn", ['{"key":"b","ids":[2', '{"key":"b","ids":[2]}', "\x00\x00", "17\n", '{"key":[1]}\n']
 )
 def test_a_torn_last_line_is_cut_off(tmp_path: Path, torn: str) -> None:
     path = tmp_path / "journal.jsonl"

@@ -105,7 +105,7 @@ def truncate(directory: Path) -> None:
 BACKBONE_DAMAGE: dict[str, tuple[Callable[[Path], object], str]] = {
     "no config": (lambda d: (d / "config.json").unlink(), "config.json is missing"),
     "config no JSON": (lambda d: (d / "config.json").write_text("{"), "damaged or not JSON"),
-    "config a list": (lambda d: (d / "config.json").write_text("[]"), "not a checkpoint's config"),
+    "config a list": (lambda d: (d / "config.json").write_text("[]"), "a JSON object is expected"),
     "no vocabulary": (lambda d: rewrite_config(d, vocab_size="gone"), "'vocab_size' is missing"),
     "no mask id": (lambda d: rewrite_config(d, mask_token_id="gone"), "'mask_token_id'"),
     "no weights": (lambda d: (d / "model.safetensors").unlink(), "weight file is missing"),
@@ -119,6 +119,32 @@ BACKBONE_DAMAGE: dict[str, tuple[Callable[[Path], object], str]] = {
         "'oddity' is not part",
     ),
     "other width": (lambda d: rewrite_config(d, hidden_size=64), "has shape"),
+    "not finite": (
+        lambda d: rewrite_weights(d, lambda w: w["model.norm.weight"].fill_(float("nan"))),
+        "'model.norm.weight' holds numbers that are not finite",
+    ),
+    "block size a text": (lambda d: rewrite_config(d, block_size="16"), "'block_size' is '16'"),
+    "no block": (lambda d: rewrite_config(d, block_size=0), "'block_size' is 0"),
+    "odd heads": (lambda d: rewrite_config(d, head_dim=15), "'head_dim' is 15: an even"),
+    "heads that do not share": (
+        lambda d: rewrite_config(d, num_attention_heads=5, num_key_value_heads=2),
+        "'num_attention_heads' is 5: a multiple of 2",
+    ),
+    "theta a text": (lambda d: rewrite_config(d, rope_theta="1e6"), "'rope_theta' is '1e6'"),
+    "mask id too large": (lambda d: rewrite_config(d, mask_token_id=9999), "'mask_token_id'"),
+    "end id a text": (lambda d: rewrite_config(d, eos_token_id="x"), "'eos_token_id' is 'x'"),
+    "generation config a list": (
+        lambda d: (d / "generation_config.json").write_text("[]"),
+        "generation_config.json: damaged",
+    ),
+    "index a list": (
+        lambda d: (d / "model.safetensors.index.json").write_text("[]"),
+        "index.json: damaged",
+    ),
+    "index of numbers": (
+        lambda d: (d / "model.safetensors.index.json").write_text('{"weight_map": {"a": 1}}'),
+        "no 'weight_map'",
+    ),
     "fewer layers": (lambda d: rewrite_config(d, num_hidden_layers=1), "is not part"),
 }
 
@@ -174,3 +200,13 @@ def test_published_configs_are_understood(name: str) -> None:
         names = set(Backbone(config).state_dict())
     index = json.loads((directory / "model.safetensors.index.json").read_text())
     assert names == set(index["weight_map"])
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"mrp_variant": "k9"}, {"mrp_objective": "other"}, {"num_nextn_predict_layers": True}],
+)
+def test_a_head_of_an_unknown_kind_is_refused(head_dir: Path, change: dict[str, object]) -> None:
+    rewrite_config(head_dir, **change)
+    with pytest.raises(UserError, match=next(iter(change))):
+        load_head(head_dir, tiny_backbone())

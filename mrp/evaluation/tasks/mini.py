@@ -58,8 +58,14 @@ def _read_rows(path: Path) -> list[dict[str, str]]:
     """
     if not path.exists():
         raise UserError(f"{path}: no such data file; write it with `mrp data --suite ... --out`")
+    try:
+        lines = path.read_text("utf-8").splitlines()
+    except UnicodeDecodeError as error:
+        raise UserError(
+            f"{path}: damaged ({error}); delete the file and run `mrp data` again"
+        ) from None
     rows = []
-    for number, line in enumerate(path.read_text("utf-8").splitlines(), start=1):
+    for number, line in enumerate(lines, start=1):
         try:
             row = json.loads(line)
             rows.append({column: row[column] for column in ("id", "prompt", "answer", "target")})
