@@ -7,10 +7,12 @@ Exit codes: 0 done, 1 the machine failed us (memory, disk), 2 a mistake in the i
 from __future__ import annotations
 
 import argparse
+import errno
 import logging
 import os
 import sys
 from collections.abc import Sequence
+from typing import NoReturn
 
 from mrp import __version__
 from mrp.commands import load_commands
@@ -32,6 +34,18 @@ THREAD_VARIABLES = (
     "RAYON_NUM_THREADS",
 )
 
+# Failures of the operating system that another path mends.
+PATH_FIXES = {
+    errno.ENOENT: "check the path",
+    errno.EACCES: "change its rights or choose another path",
+    errno.EPERM: "change its rights or choose another path",
+    errno.EROFS: "choose another path",
+    errno.EISDIR: "a file belongs here: move the folder away or choose another path",
+    errno.ENOTDIR: "a folder belongs here: move the file away or choose another path",
+    errno.EEXIST: "a folder belongs here: move the file away or choose another path",
+    errno.ENAMETOOLONG: "choose a shorter path",
+}
+
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit code."""
@@ -51,7 +65,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         print("mrp: interrupted", file=sys.stderr)
         return 130
     except Exception as error:
-        line, code = explain(error)
+        line, code = explain(error, getattr(args, "out", None))
         if line is None or args.debug:
             raise
         print(f"mrp: error: {line}", file=sys.stderr)
@@ -59,8 +73,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     return 0
 
 
-def explain(error: Exception) -> tuple[str | None, int]:
-    """The line and exit code for a failure; (None, 1) for one that is a bug of ours."""
+def explain(error: Exception, out: object = None) -> tuple[str | None, int]:
+    """The line and exit code for a failure; (None, 1) for one that is a bug of ours.
+
+    `out` is where the command writes: what an error of the disk is about if it names no file.
+    """
     if isinstance(error, UserError):
         return str(error), 2
     # torch's class by name: importing torch here would slow every command down.
@@ -71,14 +88,18 @@ def explain(error: Exception) -> tuple[str | None, int]:
             1,
         )
     if isinstance(error, OSError) and error.errno is not None:
-        where = f": {error.filename}" if error.filename else ""
-        return f"{error.strerror}{where}", 1
+        name = error.filename or out
+        where = f"{name}: " if name else ""
+        what = (error.strerror or "").lower()
+        if error.errno in PATH_FIXES:
+            return f"{where}{what}; {PATH_FIXES[error.errno]}", 2
+        return f"{where}{what}; see to it and run the same command again", 1
     return None, 1
 
 
 def build_parser() -> argparse.ArgumentParser:
     """The parser of all sub-commands; imports nothing heavy."""
-    parser = argparse.ArgumentParser(
+    parser = _Parser(
         prog="mrp",
         description="Multi-token Residual Prediction on block-diffusion language models: "
         "train heads, decode, evaluate, report.",
@@ -105,11 +126,20 @@ def build_parser() -> argparse.ArgumentParser:
     return parser
 
 
+class _Parser(argparse.ArgumentParser):
+    """One line for a mistake, as everywhere else; the usage stands in the help."""
+
+    def error(self, message: str) -> NoReturn:
+        """Say what is wrong and exit with code 2."""
+        self.exit(2, f"mrp: error: {message} (see `{self.prog} --help`)\n")
+
+
 class _Wide(argparse.RawDescriptionHelpFormatter):
     """A line for each command, the examples as they are written."""
 
     def __init__(self, prog: str) -> None:
         super().__init__(prog, max_help_position=22, width=100)
+        self._action_max_length = 18  # the commands' names are indented twice
 
 
 def positive(text: str) -> int:

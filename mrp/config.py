@@ -61,6 +61,7 @@ Listed = Annotated[
 # Names become parts of job ids and of folder names.
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")]
 Count = Annotated[int, Field(ge=1)]
+MOST_PROBLEMS = 10_000  # of a generated test set: seconds to draw, and more tell nothing new
 
 
 class Strict(BaseModel):
@@ -93,7 +94,7 @@ class DataSpec(Strict):
     """The generated tasks: difficulty, and problems in each test set."""
 
     level: Literal["embedded", "hard"] = "embedded"
-    test: Count = 128
+    test: Annotated[int, Field(ge=1, le=MOST_PROBLEMS)] = 128
 
 
 class SpeedSpec(Strict):
@@ -302,6 +303,8 @@ def _problems(suite: Suite, stem: str) -> Iterator[str]:
         yield from _fit_problems(suite, name, head)
     known = known_tasks()
     for index, group in enumerate(suite.tasks):
+        if group in suite.tasks[:index]:
+            yield f"tasks[{index}]: {group} is there already: remove one of the two"
         for task in group:
             if task not in known:
                 yield f"tasks[{index}]: unknown task {task!r}: {one_of(known, task)}"
@@ -319,6 +322,8 @@ def _problems(suite: Suite, stem: str) -> Iterator[str]:
 def _source_problems(where: str, spec: BackboneSpec | HeadSpec, kind: str) -> Iterator[str]:
     if spec.path is None and spec.train is None:
         yield f"{where}: needs path (a directory or a hub id) or train (settings), or both"
+    if spec.path == "":
+        yield f"{where}.path: '' is empty: give a directory or a hub id, or leave path out"
     if spec.path is not None:
         known = "{backbone}" if kind == "head" else ""
         if set(spec.path.replace(known, "")) & set("{}"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import os
@@ -16,6 +17,9 @@ def atomic_write(path: Path, write: Callable[[Path], None]) -> None:
     """Let `write` fill a temporary file beside `path`, then rename it over `path`.
 
     A reader sees the old file or the new one, never a part, also after a kill or a power cut.
+
+    Raises:
+        OSError: it cannot be written (no space, no rights, a folder of that name); names `path`.
     """
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -25,6 +29,14 @@ def atomic_write(path: Path, write: Callable[[Path], None]) -> None:
         with open(temporary, "rb") as file:
             os.fsync(file.fileno())
         os.replace(temporary, path)
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, str(path)) from error
+    except Exception as error:
+        # What torch and safetensors, by its class's name, make of a full disk.
+        if not isinstance(error, RuntimeError) and type(error).__name__ != "SafetensorError":
+            raise
+        first = str(error).partition("\n")[0]
+        raise OSError(errno.EIO, f"cannot be written ({first})", str(path)) from error
     finally:
         temporary.unlink(missing_ok=True)
 
@@ -54,7 +66,7 @@ def read_json(path: Path) -> Any:
         return json.loads(Path(path).read_text("utf-8"))
     except FileNotFoundError:
         raise UserError(f"{path}: no such file") from None
-    except (ValueError, OSError) as error:
+    except (ValueError, OSError, RecursionError) as error:
         raise UserError(f"{path}: damaged or not JSON ({error}); delete it and run again") from None
 
 

@@ -45,5 +45,7 @@ def read_yaml(path: Path) -> Any:
         mark = error.problem_mark
         where = f" at line {mark.line + 1}, column {mark.column + 1}" if mark else ""
         raise UserError(f"{path}: no valid YAML{where}: {error.problem}") from None
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
+    except RecursionError:
+        raise UserError(f"{path}: no valid YAML: nested too deeply") from None
+    except (yaml.YAMLError, ValueError) as error:  # no UTF-8, a date that does not exist
         raise UserError(f"{path}: no valid YAML: {str(error).splitlines()[0]}") from None

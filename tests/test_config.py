@@ -101,6 +101,12 @@ MISTAKES = {
         set_("decoding", to={"speed": {"prompt": 3}}),
         ["decoding.speed: unknown key 'prompt': did you mean prompts?"],
     ),
+    "the same tasks twice": (
+        set_("tasks", to=["mini_math", ["mini_math"]]),
+        ["tasks[1]: ['mini_math'] is there already"],
+    ),
+    "no end of problems": (set_("data", to={"test": 10**9}), ["data.test: 1000000000 is not"]),
+    "an empty path": (set_("heads", "k2", "path", to=""), ["heads.k2.path: '' is empty"]),
     "missing key": (lambda suite: suite.pop("tasks"), ["key 'tasks' is missing"]),
     "unknown mode": (
         entry(mode="specultive", k=2),

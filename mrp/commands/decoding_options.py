@@ -36,17 +36,43 @@ def add_decoding_arguments(parser: argparse.ArgumentParser) -> None:
         default="static",
         help="static, dynamic, direct, speculative, self_speculative or remask (default: static)",
     )
-    group.add_argument("--k", type=int, help="lookahead: head picks a round (direct, *speculative)")
-    group.add_argument("--tau", type=float, help="confidence threshold (dynamic, remask)")
-    group.add_argument("--steps", type=int, help="denoising steps a block (static)")
-    group.add_argument("--scale", type=float, help="factor on each correction (direct)")
-    group.add_argument("--condition", help="what the head reads: revealed or masked (remask)")
-    group.add_argument("--rule", help="what vetoes a token: confidence or residual (remask)")
-    group.add_argument("--delta", type=float, help="bound of the residual rule (remask)")
+    group.add_argument(
+        "--k",
+        type=int,
+        help="picks a round after the backbone's own, 1 to block length - 1 "
+        "(direct, speculative, self_speculative)",
+    )
+    group.add_argument(
+        "--tau", type=float, help="confidence threshold, above 0 and below 1 (dynamic, remask)"
+    )
+    group.add_argument(
+        "--steps",
+        type=int,
+        help="denoising steps a block, 1 to block length (static; default: block length)",
+    )
+    group.add_argument(
+        "--scale", type=float, help="factor on each correction, above 0 (direct; default: 1)"
+    )
+    group.add_argument(
+        "--condition", help="what the head reads: revealed or masked (remask; default: revealed)"
+    )
+    group.add_argument(
+        "--rule",
+        help="what vetoes a token: confidence or residual (remask; default: confidence)",
+    )
+    group.add_argument(
+        "--delta", type=float, help="bound of --rule residual, above 0 (remask; default: 1)"
+    )
 
 
 def knobs(args: argparse.Namespace) -> dict[str, Any]:
-    """The knobs that were given."""
+    """The knobs that were given.
+
+    Raises:
+        UserError: --delta without the rule that reads it.
+    """
+    if args.delta is not None and args.mode == "remask" and args.rule != "residual":
+        raise UserError("--delta: only --rule residual uses it; add that or leave --delta out")
     return {name: getattr(args, name) for name in KNOBS if getattr(args, name) is not None}
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from mrp.commands.decoding_options import add_decoding_arguments, backbone_path, knobs
+from mrp.errors import UserError
 
 NAME = "eval"
 HELP = "score one mode on some tasks and print a table"
@@ -63,6 +64,11 @@ def _evaluate(args: argparse.Namespace, device: str) -> None:
     from mrp.evaluation.run import Cell, Speed, run_job
 
     options = knobs(args)
+    tasks = [task.strip() for task in args.tasks.split(",") if task.strip()]
+    if len(set(tasks)) < len(tasks):
+        raise UserError(f"--tasks {args.tasks}: a task is given twice; name each once")
+    if args.speed_prompts < 0:
+        raise UserError(f"--speed-prompts {args.speed_prompts}: at least 1, or 0 for none")
     words = [args.mode, *(f"{name}={value}" for name, value in options.items())]
     speed = Speed(args.speed_prompts, args.batch_size, repeats=3) if args.speed_prompts else None
     backbone = backbone_path(args)
@@ -70,7 +76,7 @@ def _evaluate(args: argparse.Namespace, device: str) -> None:
         id=".".join(["eval", *words]),
         suite="by hand",
         backbone=str(backbone),
-        tasks=tuple(task.strip() for task in args.tasks.split(",") if task.strip()),
+        tasks=tuple(tasks),
         mode=args.mode,
         options=options,
         head=str(args.head) if args.head else None,

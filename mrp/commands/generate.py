@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import argparse
+import sys
 
 from mrp.commands.decoding_options import add_decoding_arguments, backbone_path, knobs
+from mrp.errors import UserError
 
 NAME = "generate"
 HELP = "answer one prompt; --trace shows which step revealed each token, and who"
@@ -15,7 +17,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("prompt", help="the user's message; - reads it from standard input")
     add_decoding_arguments(parser)
     group = parser.add_argument_group("output")
-    group.add_argument("--max-new-tokens", type=int, default=112, help="(default: %(default)s)")
+    group.add_argument(
+        "--max-new-tokens",
+        type=int,
+        default=112,
+        metavar="N",
+        help="the answer's longest length (default: %(default)s)",
+    )
     group.add_argument(
         "--trace",
         action="store_true",
@@ -28,13 +36,28 @@ def run(args: argparse.Namespace) -> None:
     """Decode and print."""
     from mrp.leases import lease
 
+    text = _prompt(args.prompt)
     with lease(args.device) as device:
-        _generate(args, device)
+        _generate(args, text, device)
 
 
-def _generate(args: argparse.Namespace, device: str) -> None:
-    import sys
+def _prompt(given: str) -> str:
+    """The prompt, from standard input where `-` is given.
 
+    Raises:
+        UserError: it is blank or no UTF-8.
+    """
+    try:
+        text = sys.stdin.read().removesuffix("\n") if given == "-" else given
+        text.encode()
+    except UnicodeError as error:
+        raise UserError(f"prompt: no UTF-8 ({error}): convert it, e.g. with iconv") from None
+    if not text.strip():
+        raise UserError("prompt: it is empty: write what the model is to answer")
+    return text
+
+
+def _generate(args: argparse.Namespace, text: str, device: str) -> None:
     from rich.console import Console
 
     from mrp.evaluation.adapter import MRPModel
@@ -50,7 +73,12 @@ def _generate(args: argparse.Namespace, device: str) -> None:
         dtype=args.dtype,
         **knobs(args),
     )
-    text = sys.stdin.read().removesuffix("\n") if args.prompt == "-" else args.prompt
+    strange = model.unknown(text)
+    if strange is not None:
+        raise UserError(
+            f"prompt: the tokenizer of {model.backbone_path} does not know {strange!r}: write it "
+            "in other characters"
+        )
     request = model.request(model.apply_chat_template([{"role": "user", "content": text}]), {})
     outcome = model.answer([request])[0]
     print(outcome.text)

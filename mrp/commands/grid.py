@@ -15,7 +15,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--suite", default="embedded", help="a YAML file, or a name in config/suites (%(default)s)"
     )
     parser.add_argument(
-        "--results", type=Path, default=Path("results"), metavar="DIR", help="(%(default)s)"
+        "--results",
+        type=Path,
+        default=Path("results"),
+        metavar="DIR",
+        help="the folder that holds the suites' results (%(default)s)",
     )
 
 

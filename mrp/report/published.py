@@ -33,7 +33,12 @@ def read_published(path: Path) -> pd.DataFrame:
     # A remask step has one head pass and static none: "k" says nothing there.
     raw.loc[raw["mode"].isin(["remask", "static"]), "k"] = None
     raw["head_variant"] = raw["head_variant"].fillna("")
-    raw[["k", "tau"]] = raw[["k", "tau"]].astype(float).fillna(-1.0)
+    for name in ("k", "tau", "value"):
+        try:
+            raw[name] = pd.to_numeric(raw[name]).astype(float)
+        except (ValueError, TypeError) as error:
+            raise UserError(f"--published {path}: column {name!r}: {error}") from None
+    raw[["k", "tau"]] = raw[["k", "tau"]].fillna(-1.0)
     wide = raw.pivot_table(index=KEYS, columns="metric", values="value", aggfunc="first")
     wide = wide.reindex(columns=["accuracy", "speedup"]).reset_index()
     wide["accuracy"] = wide["accuracy"] / 100

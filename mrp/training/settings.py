@@ -12,6 +12,7 @@ from mrp.source import TRAIN_CODE, code_version
 
 # Settings that cannot change the trained weights: a run may go on under other ones.
 WITHOUT_EFFECT = ("compile", "log_every", "checkpoint_seconds")
+MOST = 1e9  # of a number with a fraction: beyond, float32 overflows somewhere in a step
 
 
 @dataclass(frozen=True)
@@ -141,6 +142,10 @@ def _check_range(where: str, settings: Optimization) -> None:
         if not math.isfinite(value) or value < 0 or (value == 0 and not zero_is_fine):
             least = "at least 0" if zero_is_fine else "greater than 0"
             raise UserError(f"{where}: {field.name} is {value}; it must be {least}")
+        if isinstance(value, float) and value > MOST:
+            raise UserError(f"{where}: {field.name} is {value}; it must be at most {MOST:g}")
+    if getattr(settings, "head_dim", 2) % 2:
+        raise UserError(f"{where}: head_dim is {settings.head_dim}; it must be even")  # type: ignore[attr-defined]
     for name in ("noise_low", "beta1", "beta2"):
         if getattr(settings, name) >= 1:
             raise UserError(f"{where}: {name} is {getattr(settings, name)}; it must be below 1")

@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 
 from mrp.errors import UserError
-from mrp.report.published import join_published, read_published
+from mrp.report.published import COLUMNS, join_published, read_published
 
 CSV = """\
 table,backbone,head,mode,k,tau,task,metric,value,note
@@ -77,7 +77,9 @@ def test_remask_joins_whatever_the_head_reads_but_not_the_older_rule(
     assert accuracy(published, "remask", *rows) == pytest.approx([0.823, 0.823, -1, 0.679])
 
 
-@pytest.mark.parametrize("text", ["", "backbone,value\nS,1\n"])
+@pytest.mark.parametrize(
+    "text", ["", "backbone,value\nS,1\n", f"{','.join(COLUMNS)}\n{'x,' * 8}x\n"]
+)
 def test_a_wrong_file_is_named(tmp_path: Path, text: str) -> None:
     path = tmp_path / "published.csv"
     path.write_text(text, encoding="utf-8")

@@ -37,6 +37,7 @@ def test_given_keys_replace_the_defaults() -> None:
         ({"warmup": -1}, "heads.x: warmup is -1; it must be at least 0"),
         ({"noise_low": 1.0}, "heads.x: noise_low is 1.0; it must be below 1"),
         ({"min_lr": 0.1}, "heads.x: min_lr 0.1 is above lr 0.001"),
+        ({"clip": 1e40}, "heads.x: clip is 1e\\+40; it must be at most 1e\\+09"),
         ({"lr": float("nan")}, "heads.x: lr is nan; it must be greater than 0"),
     ],
 )
@@ -60,3 +61,8 @@ def test_training_needs_no_suite_reader() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert done.stdout == "[]\n", done.stderr
+
+
+def test_rotary_positions_need_an_even_head() -> None:
+    with pytest.raises(UserError, match="S: head_dim is 15; it must be even"):
+        parse_settings(BackboneTraining, {"head_dim": 15}, "S")

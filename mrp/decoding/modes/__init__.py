@@ -47,8 +47,8 @@ def _check_range(name: str, key: str, value: Any) -> None:
         raise UserError(f"mode {name!r}: tau={value} must lie between 0 and 1, both excluded")
     if key in ("k", "steps") and (not isinstance(value, int) or value < 1):
         raise UserError(f"mode {name!r}: {key}={value} must be a whole number of at least 1")
-    if key in ("scale", "delta") and not value > 0:
-        raise UserError(f"mode {name!r}: {key}={value} must be above 0")
+    if key in ("scale", "delta") and not 0 < value < float("inf"):
+        raise UserError(f"mode {name!r}: {key}={value} must be above 0 and finite")
 
 
 __all__ = ["MODES", "Mode", "make_mode"]

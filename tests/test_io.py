@@ -1,0 +1,39 @@
+"""Files are whole or absent, and a write that fails names the file it was for."""
+
+from __future__ import annotations
+
+import errno
+from pathlib import Path
+
+import pytest
+from safetensors import SafetensorError
+
+from mrp.io import atomic_write, atomic_write_text
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        OSError(errno.ENOSPC, "No space left on device"),
+        RuntimeError("[enforce fail at inline_container.cc:664] . unexpected pos 64 vs 0"),
+        SafetensorError("Error while serializing: I/O error: No space left on device"),
+    ],
+)
+def test_a_failed_write_leaves_the_old_file(tmp_path: Path, error: Exception) -> None:
+    def write(path: Path) -> None:
+        path.write_text("half")
+        raise error
+
+    atomic_write_text(tmp_path / "a", "old")
+    with pytest.raises(OSError, match=r"(?i)space|unexpected pos") as caught:
+        atomic_write(tmp_path / "a", write)
+    assert caught.value.filename == str(tmp_path / "a")
+    assert [file.name for file in tmp_path.iterdir()] == ["a"]
+    assert (tmp_path / "a").read_text() == "old"
+
+
+def test_a_folder_in_the_way_is_named(tmp_path: Path) -> None:
+    (tmp_path / "a").mkdir()
+    with pytest.raises(IsADirectoryError) as caught:
+        atomic_write_text(tmp_path / "a", "new")
+    assert caught.value.filename == str(tmp_path / "a")
