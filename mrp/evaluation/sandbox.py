@@ -298,9 +298,11 @@ def bubblewrap_command() -> list[str]:
         "--unshare-all", "--unshare-user", "--die-with-parent", "--new-session", "--clearenv",
         *(part for pair in environment().items() for part in ("--setenv", *pair)),
         "--uid", "65534", "--gid", "65534", "--hostname", "sandbox", "--cap-drop", "ALL",
+        # Before the binds: an environment under /tmp must not be hidden by the private one.
+        "--size", size, "--tmpfs", "/tmp",
         *binds, "--ro-bind", str(GUEST), f"{INSIDE}/guest",
         *(part for device in devices for part in ("--dev-bind", device, device)),
-        "--size", size, "--tmpfs", "/tmp", "--chdir", "/tmp", "--remount-ro", "/",
+        "--chdir", "/tmp", "--remount-ro", "/",
     ]  # fmt: skip
 
 
