@@ -106,7 +106,7 @@ def _read_chats(path: Path) -> list[list[dict[str, str]]]:
     if not path.exists():
         raise UserError(f"{path}: no such file (key 'source'); name a .jsonl file, or 'mini'")
     chats = []
-    with open(path, encoding="utf-8") as file:
+    with open(path, "rb") as file:
         for number, line in enumerate(file, start=1):
             try:
                 messages = json.loads(line)["messages"]

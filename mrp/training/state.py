@@ -70,10 +70,17 @@ def finished(out_dir: Path, identity: Mapping[str, Any]) -> bool:
     path, weights = out_dir / PROVENANCE, out_dir / WEIGHTS
     if not path.exists() or not weights.exists():
         return False
-    record = read_json(path)
+    record = _provenance(path)
     if _difference(record.get("identity", {}), identity) is not None:
         return False
     return bool(sha256_file(weights) == record.get("sha256"))
+
+
+def _provenance(path: Path) -> dict[str, Any]:
+    record = read_json(path)
+    if not isinstance(record, dict) or not isinstance(record.get("identity", {}), dict):
+        raise UserError(f"{path}: damaged; delete it and run again")
+    return record
 
 
 def other_run(out_dir: Path, identity: Mapping[str, Any]) -> str | None:
@@ -87,7 +94,7 @@ def other_run(out_dir: Path, identity: Mapping[str, Any]) -> str | None:
     result, point = out_dir / PROVENANCE, out_dir / CHECKPOINT
     found = []
     if result.exists():
-        found.append(read_json(result).get("identity", {}))
+        found.append(_provenance(result).get("identity", {}))
     if point.exists():
         with _naming_damage(point):  # mapped: only the identity is read from the disk
             found.append(torch.load(point, "cpu", weights_only=True, mmap=True)["identity"])

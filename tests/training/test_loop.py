@@ -340,6 +340,21 @@ def test_a_start_of_another_width_is_one_line(backbone: Path, tmp_path: Path) ->
         train_head(settings, backbone, tmp_path / "out", "cpu", DATA)
 
 
+@pytest.mark.parametrize("content", [b"[]", b'{"identity": 3}', b"\xff"])
+def test_a_damaged_provenance_is_one_line(content: bytes, backbone: Path, tmp_path: Path) -> None:
+    train_head(replace(HEAD, steps=1), backbone, tmp_path, "cpu", DATA)
+    (tmp_path / "provenance.json").write_bytes(content)
+    with pytest.raises(UserError, match=r"provenance.json: damaged.*delete it and run again"):
+        train_head(replace(HEAD, steps=1), backbone, tmp_path, "cpu", DATA)
+
+
+def test_chats_that_are_no_utf8_are_one_line(backbone: Path, tmp_path: Path) -> None:
+    path = tmp_path / "chats.jsonl"
+    path.write_bytes(b'{"messages": []}\n\xff\n')
+    with pytest.raises(UserError, match=r"chats\.jsonl: line 2 is no chat"):
+        train_head(replace(HEAD, source=str(path)), backbone, tmp_path / "out", "cpu", DATA)
+
+
 def test_a_loss_that_is_not_finite_is_named_with_its_step(backbone: Path, tmp_path: Path) -> None:
     settings = replace(HEAD, lr=1e30, warmup=0)
     with pytest.raises(UserError, match=r"not finite at step [2-5] \(lr [0-9.e+]+\); lower lr"):
