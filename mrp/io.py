@@ -12,6 +12,9 @@ from typing import Any
 
 from mrp.errors import UserError
 
+UMASK = os.umask(0)  # it can only be read by setting it
+os.umask(UMASK)
+
 
 def atomic_write(path: Path, write: Callable[[Path], None]) -> None:
     """Let `write` fill a temporary file beside `path`, then rename it over `path`.
@@ -26,6 +29,7 @@ def atomic_write(path: Path, write: Callable[[Path], None]) -> None:
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
         write(temporary)
+        temporary.chmod(0o666 & ~UMASK)  # safetensors would keep the weights to this user alone
         with open(temporary, "rb") as file:
             os.fsync(file.fileno())
         os.replace(temporary, path)

@@ -6,9 +6,11 @@ import errno
 from pathlib import Path
 
 import pytest
+import torch
 from safetensors import SafetensorError
+from safetensors.torch import save_file
 
-from mrp.io import atomic_write, atomic_write_text
+from mrp.io import UMASK, atomic_write, atomic_write_text
 
 
 @pytest.mark.parametrize(
@@ -37,3 +39,12 @@ def test_a_folder_in_the_way_is_named(tmp_path: Path) -> None:
     with pytest.raises(IsADirectoryError) as caught:
         atomic_write_text(tmp_path / "a", "new")
     assert caught.value.filename == str(tmp_path / "a")
+
+
+def test_a_file_has_the_users_usual_rights_whoever_wrote_it(tmp_path: Path) -> None:
+    (tmp_path / "plain").write_text("x")
+    usual = (tmp_path / "plain").stat().st_mode
+    weights = {"x": torch.zeros(2)}
+    atomic_write(tmp_path / "weights", lambda path: save_file(weights, path))
+    assert (tmp_path / "weights").stat().st_mode == usual
+    assert usual & 0o777 == 0o666 & ~UMASK
