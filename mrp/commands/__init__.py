@@ -17,6 +17,8 @@ MODULES = (
     "train_head",
     "decode",
     "report",
+    "pack",
+    "unpack",
     "eval",
     "generate",
     "version",
