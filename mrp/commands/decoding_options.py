@@ -18,11 +18,15 @@ def add_decoding_arguments(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--backbone",
         type=Path,
-        metavar="DIR",
-        help="backbone checkpoint with its tokenizer (default: the shipped embedded one)",
+        metavar="DIR|ID",
+        help="backbone checkpoint with its tokenizer: a directory, or a hub id "
+        "owner/name[@revision] that was fetched (default: the shipped embedded one)",
     )
     group.add_argument(
-        "--head", type=Path, metavar="DIR", help="head checkpoint, for direct, speculative, remask"
+        "--head",
+        type=Path,
+        metavar="DIR|ID",
+        help="head checkpoint, likewise, for direct, speculative, remask",
     )
     group.add_argument(
         "--device", default="auto", help="auto, cpu, cuda or cuda:N (default: %(default)s)"
@@ -86,5 +90,5 @@ def backbone_path(args: argparse.Namespace) -> Path:
         return Path(args.backbone)
     shipped = Path(mrp.__file__).resolve().parents[1] / "assets" / "embedded" / "backbone"
     if not shipped.is_dir():
-        raise UserError(f"--backbone is missing and {shipped} is not there: give --backbone DIR")
+        raise UserError(f"--backbone is missing and {shipped} is not there: give --backbone DIR|ID")
     return shipped

@@ -67,8 +67,8 @@ class MRPModel(LM):  # type: ignore[misc]
         """Load the checkpoints.
 
         Args:
-            backbone: checkpoint directory with the tokenizer's files in it.
-            head: checkpoint directory of the head, for the modes that need one.
+            backbone: checkpoint with the tokenizer's files in it, a directory or a hub id.
+            head: checkpoint of the head, likewise, for the modes that need one.
             mode: a name in `mrp.decoding.MODES`; its knobs (k, tau, ...) are `options`.
             batch_size: samples decoded together; lm-eval's "auto" means the default.
             max_new_tokens: answer length for requests that do not say one.
@@ -116,8 +116,8 @@ class MRPModel(LM):  # type: ignore[misc]
             "mrp": __version__,
             "mode": self.mode_name,
             **asdict(self.mode),
-            "backbone_hash": checkpoint_hash(self.backbone_path),
-            "head_hash": checkpoint_hash(self.head_path) if self.head_path else None,
+            "backbone_hash": checkpoint_hash(self.backbone_path, "backbone"),
+            "head_hash": checkpoint_hash(self.head_path, "head") if self.head_path else None,
             "tokenizer_hash": tokenizer_hash(self.backbone_path),
             "dtype": self.dtype,
             "device": self._device.type,

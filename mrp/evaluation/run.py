@@ -35,6 +35,7 @@ from mrp.evaluation.record import (
 )
 from mrp.evaluation.requests import parse_settings
 from mrp.evaluation.tasks import TASKS_DIR
+from mrp.models import resolved_revision
 from mrp.speed import paired_speed
 
 logger = logging.getLogger(__name__)
@@ -259,7 +260,9 @@ def _record(
             "dtype": cell.dtype,
             "batch_size": cell.batch_size,
             "backbone_hash": model.identity["backbone_hash"],
+            "backbone_revision": resolved_revision(model.backbone_path),
             "head_hash": model.identity["head_hash"],
+            "head_revision": resolved_revision(model.head_path) if model.head_path else None,
             "resumed_from": model.resumed_from,
         },
     }

@@ -9,19 +9,19 @@ from typing import Any
 from mrp.data import encode_prompt
 from mrp.errors import UserError
 from mrp.io import sha256_file
-from mrp.models import BackboneConfig
+from mrp.models import BackboneConfig, local_checkpoint
 
 FILES = ("tokenizer.json", "vocab.json", "merges.txt", "tokenizer_config.json")
 TEMPLATE = "chat_template.jinja"
 
 
-def load_tokenizer(directory: Path) -> Any:
-    """Load the tokenizer in a checkpoint directory.
+def load_tokenizer(checkpoint: Path | str) -> Any:
+    """Load the tokenizer beside a checkpoint, which is a directory or a hub id.
 
     Raises:
         UserError: there is none, it is damaged, or it has no chat template.
     """
-    directory = Path(directory)
+    directory = local_checkpoint(checkpoint)
     if not any((directory / name).exists() for name in FILES[:2]):
         raise UserError(
             f"{directory}: no tokenizer here (tokenizer.json or vocab.json); copy the tokenizer's "
@@ -61,11 +61,12 @@ def check_vocabulary(tokenizer: Any, directory: Path, config: BackboneConfig) ->
         )
 
 
-def tokenizer_hash(directory: Path) -> str:
+def tokenizer_hash(checkpoint: Path | str) -> str:
     """SHA-256 over the tokenizer's files: it decides prompts and texts."""
+    directory = local_checkpoint(checkpoint)
     digest = hashlib.sha256()
     for name in (*FILES, TEMPLATE):
-        path = Path(directory) / name
+        path = directory / name
         if path.exists():
             digest.update(f"{name} {sha256_file(path)}\n".encode())
     return digest.hexdigest()
