@@ -1,14 +1,13 @@
-"""One GPU for one process: a lease by file lock among the visible devices.
+"""GPUs for one process: a lease by file lock among the visible devices.
 
-Snakemake's `resources: gpu=1` bounds how many jobs run at once but hands out no index, so that
-jobs started together would all sit on device 0. Each process therefore locks one index and shows
-itself only that device. The lock lives with the process: a kill -9 frees it.
+Snakemake's `resources: gpu=N` bounds how many GPUs are busy at once but hands out no index, so that
+jobs started together would all sit on device 0. Each process therefore locks as many devices as it
+needs and shows itself only those. The locks live with the process: a kill -9 frees them.
 """
 
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import logging
 import os
 import re
@@ -17,26 +16,38 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 from mrp.errors import UserError
+from mrp.locks import POLL_SECONDS, release, try_lock
 
 logger = logging.getLogger(__name__)
 
 DEVICES = ("auto", "cpu", "cuda")
-FAKE_COUNT = "MRP_FAKE_GPUS"  # tests pretend to have this many devices
-POLL_SECONDS = 0.2
+# Tests pretend to have this many devices; what leases one of them computes on the CPU.
+FAKE_COUNT = "MRP_FAKE_GPUS"
+VISIBLE = "CUDA_VISIBLE_DEVICES"
+
+
+@dataclass(frozen=True)
+class Leased:
+    """What a process got: torch's name of the device ("cpu", "cuda", "cuda:N") and how many."""
+
+    device: str
+    count: int = 1
 
 
 def visible_devices() -> list[str]:
     """The devices this process may use, as CUDA_VISIBLE_DEVICES spells them; no torch needed."""
-    allowed = os.environ.get("CUDA_VISIBLE_DEVICES")
+    allowed = os.environ.get(VISIBLE)
     if allowed is None:
         return [str(index) for index in range(_device_count())]
     names = [name.strip() for name in allowed.split(",")]
     # CUDA itself stops at the first entry that is no device: "-1", "NoDevFiles", "".
     for place, name in enumerate(names):
-        if not (name.isdigit() or name.startswith(("GPU-", "MIG-"))):
+        if not (_is_index(name) or name.startswith(("GPU-", "MIG-"))):
             return names[:place]
     return names
 
@@ -54,81 +65,181 @@ def gpu_per_job(device: str) -> int:
 
 @contextlib.contextmanager
 def lease(device: str = "auto") -> Iterator[str]:
-    """Hold a device while the block runs and yield its torch name: "cpu", "cuda" or "cuda:N".
+    """Hold one device while the block runs and yield its torch name (see `lease_many`)."""
+    with lease_many(device, 1) as leased:
+        yield leased.device
 
-    "auto" takes a GPU where there is one. Waits while all are leased. Enter before anything
-    touches CUDA, since CUDA reads the visible devices once. Left as they are: a device that the
-    user names ("cuda:N"), a single one that a scheduler assigned, and those of torchrun's workers,
-    which divide them among themselves.
+
+@contextlib.contextmanager
+def lease_many(device: str = "auto", count: int = 1) -> Iterator[Leased]:
+    """Hold `count` devices while the block runs, alone among the processes that lease.
+
+    "auto" takes GPUs where there is one, else the CPU. Waits while too few are free. Enter before
+    anything touches CUDA, since CUDA reads the visible devices once. Taken without waiting, as
+    there is no choice: a device that the user names ("cuda:N") and a single one that a scheduler
+    assigned. Left alone: the devices of torchrun's workers, which divide them among themselves.
 
     Raises:
-        UserError: an unknown name, or "cuda" on a machine without a visible GPU.
+        UserError: an unknown name, fewer visible GPUs than `count`, "cuda" on a machine without a
+            visible GPU, or a folder of locks that cannot be used.
     """
-    if re.fullmatch(r"cuda:\d+", device):
-        yield device
-        return
-    if device not in DEVICES:
+    if device not in DEVICES and not re.fullmatch(r"cuda:\d+", device):
         raise UserError(f"--device: {device!r} is not one of {', '.join(DEVICES)}, cuda:N")
-    names = visible_devices() if device != "cpu" else []
+    names = _distinct(visible_devices()) if device != "cpu" else {}
+    if ":" in device:
+        if count > 1:
+            raise UserError(f"--device {device} is one GPU, --gpus is {count}: use --device cuda")
+        index = int(device.partition(":")[2])
+        with _marked(list(names.values())[index : index + 1]):
+            yield Leased(device)
+        return
     if not names:
         if device == "cuda":
             raise UserError(
                 "--device cuda: no GPU is visible (nvidia-smi, CUDA_VISIBLE_DEVICES); "
                 "use --device cpu or auto"
             )
-        yield "cpu"
+        yield Leased("cpu")
         return
-    assigned = len(names) == 1 and "CUDA_VISIBLE_DEVICES" in os.environ
-    if assigned or "LOCAL_RANK" in os.environ:
-        yield "cuda"
+    torch_name = "cpu" if FAKE_COUNT in os.environ else "cuda"
+    if "LOCAL_RANK" in os.environ:
+        yield Leased(torch_name)
         return
-    before = os.environ.get("CUDA_VISIBLE_DEVICES")
-    name, descriptor = _lock_one(names)
-    os.environ["CUDA_VISIBLE_DEVICES"] = name
+    if count > len(names):
+        raise UserError(
+            f"--gpus {count} (gpus_per_training): visible are {len(names)} "
+            f"({', '.join(names)}); lower it, or show more (CUDA_VISIBLE_DEVICES)"
+        )
+    before = os.environ.get(VISIBLE)
+    if len(names) == 1 and before is not None:
+        with _marked(list(names.values())):
+            yield Leased(torch_name)
+        return
+    locks = _wait_for(names, count)
+    # In CUDA's order, not in that of the locks, so that every process counts them alike.
+    os.environ[VISIBLE] = ",".join(name for name in names if name in locks)
     try:
-        yield "cuda"
+        yield Leased(torch_name, count)
     finally:
         if before is None:
-            del os.environ["CUDA_VISIBLE_DEVICES"]
+            del os.environ[VISIBLE]
         else:
-            os.environ["CUDA_VISIBLE_DEVICES"] = before
-        _held.discard(descriptor)
-        os.close(descriptor)
+            os.environ[VISIBLE] = before
+        for descriptor in locks.values():
+            release(descriptor)
 
 
-def _lock_one(names: list[str]) -> tuple[str, int]:
-    """Lock the first free device; returns its name and the descriptor that holds the lock."""
-    folder = Path(tempfile.gettempdir()) / f"mrp-leases-{os.getuid()}"
-    folder.mkdir(mode=0o700, exist_ok=True)
+def _wait_for(names: dict[str, str], count: int) -> dict[str, int]:
+    """Lock `count` of the devices; returns the locks' descriptors by device name.
+
+    All or nothing, so that two processes never wait for each other: whoever got too few gives them
+    back. But for one: the process in the waiting place keeps what it has until the others, who wait
+    for nothing, end, and so is not starved by jobs that need a single device.
+    """
+    folder = _lock_folder()
+    locks: dict[str, int] = {}
+    place: int | None = None
     told = False
-    while True:
-        for name in names:
-            # Python opens with O_CLOEXEC: programs started from here do not inherit the lock.
-            descriptor = os.open(folder / f"gpu-{name}.lock", os.O_RDWR | os.O_CREAT, 0o600)
-            try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                os.close(descriptor)
-                continue
-            _held.add(descriptor)
-            return name, descriptor
-        if not told:
-            visible = ", ".join(names)
-            logger.info("waiting for a free GPU (visible: %s; all leased by other jobs)", visible)
-            told = True
-        time.sleep(POLL_SECONDS)
+    try:
+        while True:
+            for name, key in names.items():
+                if len(locks) < count and name not in locks:
+                    descriptor = _try(folder, f"gpu-{key}.lock")
+                    if descriptor is not None:
+                        locks[name] = descriptor
+            if len(locks) == count:
+                return locks
+            if place is None and count > 1:
+                place = _try(folder, "waiting.lock")
+            if place is None:
+                while locks:
+                    release(locks.popitem()[1])
+            if not told:
+                logger.info(
+                    "waiting for %s (visible: %s; leased by other jobs)",
+                    "a free GPU" if count == 1 else f"{count} free GPUs",
+                    ", ".join(names),
+                )
+                told = True
+            time.sleep(POLL_SECONDS)
+    except BaseException:
+        while locks:
+            release(locks.popitem()[1])
+        raise
+    finally:
+        if place is not None:
+            release(place)
 
 
-_held: set[int] = set()
+@contextlib.contextmanager
+def _marked(keys: list[str]) -> Iterator[None]:
+    """Lock devices that are used in any case, so that those who have a choice take others."""
+    locks = []
+    for key in keys:
+        with contextlib.suppress(UserError):
+            locks.append(_try(_lock_folder(), f"gpu-{key}.lock"))
+    try:
+        yield
+    finally:
+        for descriptor in locks:
+            if descriptor is not None:
+                release(descriptor)
 
 
-def _forget_in_child() -> None:
-    """Close a forked child's copies, so that the lock ends with the process that took it."""
-    while _held:
-        os.close(_held.pop())
+def _lock_folder() -> Path:
+    """This user's folder of locks on this machine.
+
+    Raises:
+        UserError: it cannot be made, or is not this user's own.
+    """
+    try:
+        folder = Path(tempfile.gettempdir()) / f"mrp-leases-{os.getuid()}"
+        folder.mkdir(mode=0o700, exist_ok=True)
+        owner = folder.lstat().st_uid
+    except OSError as error:
+        raise _no_locks(error, tempfile.tempdir or "the temporary folder") from None
+    if owner != os.getuid():
+        raise UserError(
+            f"{folder}: belongs to another user (id {owner}), so no GPU can be leased: remove it, "
+            "or set TMPDIR to a folder of your own"
+        )
+    return folder
 
 
-os.register_at_fork(after_in_child=_forget_in_child)
+def _try(folder: Path, name: str) -> int | None:
+    try:
+        return try_lock(folder / name)
+    except OSError as error:
+        raise _no_locks(error, folder / name) from None
+
+
+def _no_locks(error: OSError, where: object) -> UserError:
+    return UserError(
+        f"{error.filename or where}: {(error.strerror or str(error)).lower()}, so no GPU can be "
+        "leased: set TMPDIR to a folder that you can write, or name a device (--device cuda:N)"
+    )
+
+
+def _distinct(names: list[str]) -> dict[str, str]:
+    """The lock's name of every device: its UUID where known, so that "1" and "GPU-..." are one.
+
+    Inside a container or a cluster's job, index 0 may be any of the machine's GPUs.
+    """
+    uuids = _uuids()
+    keys: dict[str, str] = {}
+    for name in names:
+        key = name
+        if _is_index(name):
+            key = uuids[int(name)] if int(name) < len(uuids) else str(int(name))
+        elif name.startswith("GPU-"):  # CUDA takes a beginning, too
+            key = next((uuid for uuid in uuids if uuid.startswith(name)), name)
+        if key not in keys.values():
+            keys[name] = re.sub(r"[^\w.-]", "_", key)
+    return keys
+
+
+def _is_index(name: str) -> bool:
+    return name.isascii() and name.isdecimal()
 
 
 def _device_count() -> int:
@@ -136,10 +247,22 @@ def _device_count() -> int:
     fake = os.environ.get(FAKE_COUNT)
     if fake is not None:
         return int(fake)
-    if shutil.which("nvidia-smi"):
-        with contextlib.suppress(OSError, subprocess.SubprocessError):
-            listed = subprocess.run(
-                ["nvidia-smi", "-L"], capture_output=True, text=True, check=True, timeout=30
-            )
-            return sum(line.startswith("GPU ") for line in listed.stdout.splitlines())
-    return len(list(Path("/dev").glob("nvidia[0-9]*")))
+    return len(_uuids()) or len(list(Path("/dev").glob("nvidia[0-9]*")))
+
+
+def _uuids() -> list[str]:
+    """The UUIDs of this machine's GPUs by index; empty where they are not known."""
+    return [] if FAKE_COUNT in os.environ else _listed()
+
+
+@cache
+def _listed() -> list[str]:
+    if not shutil.which("nvidia-smi"):
+        return []
+    with contextlib.suppress(OSError, subprocess.SubprocessError):
+        done = subprocess.run(
+            ["nvidia-smi", "-L"], capture_output=True, text=True, check=True, timeout=30
+        )
+        # GPU 0: NVIDIA H200 (UUID: GPU-...); the MIG slices of a GPU follow it, indented.
+        return re.findall(r"^GPU \d+: .*\(UUID: ([^)]+)\)", done.stdout, re.MULTILINE)
+    return []
