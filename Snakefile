@@ -2,7 +2,7 @@
 #
 #   snakemake                        everything, on all cores
 #   snakemake figures/pareto.pdf     one product and only what it needs
-#   snakemake --config suite=NAME    another suite
+#   snakemake --config suite=NAME    another suite (heads=train: its heads trained here)
 #   snakemake -n                     what would run, and why
 #
 # The rules hold no logic: mrp.grid knows the jobs and the paths, each rule calls one mrp command.
@@ -26,12 +26,18 @@ configfile: "config/config.yaml"
 try:
     SUITE_FILE = grid.suite_file(config["suite"])
     SUITE = grid.load_suite(SUITE_FILE)
-    JOBS = {job.id: job for job in grid.jobs(SUITE)}
-    grid.check_checkpoints(SUITE)
+    HEADS = grid.heads_from(config["heads"])
+    JOBS = {job.id: job for job in grid.jobs(SUITE, HEADS)}
     GPU = gpu_per_job(config["device"])
 except UserError as error:
     raise WorkflowError(f"mrp: error: {error}") from None
-PATHS = grid.Layout(SUITE)
+PATHS = grid.Layout(SUITE, heads=HEADS)
+
+# A plan needs no checkpoint and no data set: a dry run says what is missing and plans everything.
+# A run asks for what its own jobs need, before the first of them starts (onstart, below), so that
+# one backbone can be run without the others, and tables written again without any.
+if workflow.output_settings.dryrun and (MISSING := grid.missing_pieces(SUITE, HEADS)):
+    logger.warning(f"mrp: note: {grid.missing_message(SUITE, MISSING)}")
 
 # The rules' `mrp` is the one beside this Python, also where its environment is not activated.
 os.environ.update(PATH=f"{os.path.dirname(sys.executable)}{os.pathsep}{os.getenv('PATH')}")
@@ -41,6 +47,19 @@ wildcard_constraints:
     backbone="|".join(map(re.escape, SUITE.backbones)),
     head="|".join(map(re.escape, SUITE.heads)) or "none",
     job="|".join(map(re.escape, JOBS)),
+
+
+onstart:
+    planned = [(job.rule.name, job.wildcards) for job in workflow.dag.needrun_jobs()]
+    try:
+        grid.check_pieces(
+            SUITE,
+            HEADS,
+            wanted=[JOBS[w.job] for name, w in planned if name == "decode"],
+            trainings=[(w.backbone, w.head) for name, w in planned if name == "train_head"],
+        )
+    except UserError as error:
+        raise WorkflowError(f"mrp: error: {error}") from None
 
 
 localrules:

@@ -4,14 +4,15 @@
     for job in jobs(suite):
         print(job.id, Layout(suite).record(job.id))
 
-Pure functions of the suite and of this package's source: the workflow, the commands and the
-reports all ask here and so agree.
+Pure functions of the suite and of this package's source, but for `missing_pieces`, which looks at
+the disk: the workflow, the commands and the reports all ask here and so agree. Paths stand in
+`mrp.layout`.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
@@ -19,42 +20,60 @@ from typing import Any
 
 import mrp
 from mrp.config import (
+    GENERATED,
+    HEADS_FROM,
     MODES,
     OPTIONS,
     TASKS,
     BackboneSpec,
     GridEntry,
+    HeadsFrom,
     HeadSpec,
     Suite,
+    heads_from,
     load_suite,
     one_of,
     suite_file,
     training,
 )
 from mrp.errors import UserError
-from mrp.source import DATA_CODE, DECODE_CODE, code_version, short_digest
+from mrp.layout import Layout, missing_parts
+from mrp.source import (
+    DATA_CODE,
+    DECODE_CODE,
+    GUEST_CODE,
+    code_version,
+    reached_files,
+    short_digest,
+)
 
 __all__ = [
+    "GENERATED",
     "Job",
     "Layout",
     "Suite",
-    "check_checkpoints",
+    "check_paths",
+    "check_pieces",
     "find_job",
+    "heads_from",
     "jobs",
     "load_suite",
+    "missing_pieces",
     "suite_file",
 ]
 
 FIGURES = ("pareto", "lookahead", "remask")
-GENERATED = ("mini_math", "mini_code")  # the tasks whose data files `mrp data` writes
 
 
 @dataclass(frozen=True)
 class Job:
     """One decode job: a mode with its options, on one backbone, over a group of tasks.
 
-    `options` holds the mode's own options only, defaults filled in. `digest` covers everything
-    that changes the result but the checkpoints' bytes.
+    `options` holds the mode's own options only, defaults filled in; `head_source` is "released" or
+    "trained". `digest` covers everything that changes the result but the bytes of the checkpoints
+    and of a benchmark's data file. Those are for the workflow, which runs a job again whose data
+    file changed: a digest of them could not be known before they are fetched, nor after they were
+    removed to make room, when the records are still good.
     """
 
     id: str
@@ -63,12 +82,16 @@ class Job:
     tasks: tuple[str, ...]
     mode: str
     head: str | None
+    head_source: str | None
     options: dict[str, Any]
     digest: str
 
 
-def jobs(suite: Suite) -> list[Job]:
+def jobs(suite: Suite, heads: HeadsFrom = "released") -> list[Job]:
     """All decode jobs of a suite, in the order of its backbones, tasks and grid.
+
+    Where a head has a path and a recipe and `heads` is "train", the job's id says "+trained": the
+    runs of both kinds live side by side, and those without a head are shared.
 
     Raises:
         UserError: two cells of the grid are the same job.
@@ -79,7 +102,10 @@ def jobs(suite: Suite) -> list[Job]:
     cells = product(suite.backbones, zip(labels, suite.tasks, strict=True), enumerate(suite.grid))
     for backbone, (label, tasks), (index, entry) in cells:
         for head, options in _cells(entry):
-            job_id = _job_id(backbone, label, entry.mode, head, options)
+            source = suite.heads[head].source(heads) if head is not None else None
+            either = head is not None and source != suite.heads[head].source()
+            named = f"{head}+trained" if either else head
+            job_id = _job_id(backbone, label, entry.mode, named, options)
             if job_id in found:
                 raise UserError(
                     f"suite {suite.name!r}: grid[{index}]: job {job_id} is there already, from "
@@ -93,51 +119,110 @@ def jobs(suite: Suite) -> list[Job]:
                 tasks=tuple(tasks),
                 mode=entry.mode,
                 head=head,
+                head_source=source,
                 options=options,
-                digest=short_digest(_decode_identity(suite, tasks, entry.mode, head, options)),
+                digest=short_digest(
+                    {
+                        **_decode_identity(suite, tasks),
+                        "mode": entry.mode,
+                        "head": head and [head, suite.heads[head].variant, source],
+                        "options": options,
+                    }
+                ),
             )
     return list(found.values())
 
 
 def find_job(suite: Suite, job_id: str) -> Job:
-    """The job with this id.
+    """The job with this id, whichever heads it uses.
 
     Raises:
         UserError: the suite has no such job.
     """
-    by_id = {job.id: job for job in jobs(suite)}
+    by_id = {job.id: job for heads in HEADS_FROM for job in jobs(suite, heads)}
     if job_id not in by_id:
         near = one_of(by_id, job_id).partition("allowed: ")[0]
         raise UserError(
             f"--job: suite {suite.name!r} has no job {job_id!r}: "
-            f"{near}`mrp grid --suite {suite.name}` lists all {len(by_id)}"
+            f"{near}`mrp grid --suite {suite.name}` lists all {len(jobs(suite))}"
         )
     return by_id[job_id]
 
 
-def check_checkpoints(suite: Suite) -> None:
-    """Check that the released checkpoints of a suite's jobs are there.
+def missing_pieces(
+    suite: Suite,
+    heads: HeadsFrom = "released",
+    wanted: Iterable[Job] | None = None,
+    trainings: Iterable[tuple[str, str]] = (),
+) -> list[str]:
+    """Checkpoints and data files that are not here, each with where the suite names it.
 
-    Snakemake would take the tables of an earlier run for the results of a suite that cannot run.
+    Args:
+        suite, heads: as for `jobs`.
+        wanted: the jobs to be run; all of them if not given.
+        trainings: further (backbone, head) pairs to be trained.
+    """
+    layout = Layout(suite, heads=heads)
+    wanted = jobs(suite, heads) if wanted is None else list(wanted)
+    pairs = {(job.backbone, job.head) for job in wanted} | set(trainings)
+    ordered = [
+        (backbone, head)
+        for backbone in suite.backbones
+        for head in (None, *suite.heads)
+        if (backbone, head) in pairs
+    ]
+    found: dict[str, str] = {}  # what is missing -> the first key that asks for it
+    for backbone, head in ordered:
+        for where, piece in layout.missing_checkpoints(backbone, head):
+            found.setdefault(piece, where)
+    for task in dict.fromkeys(task for job in wanted for task in job.tasks):
+        for path in layout.benchmark_files([task]):
+            if not path.is_file():
+                found.setdefault(f"{path}: no such file", "data.benchmarks")
+    return [f"{where}: {piece}" for piece, where in found.items()]
+
+
+def check_pieces(
+    suite: Suite,
+    heads: HeadsFrom = "released",
+    wanted: Iterable[Job] | None = None,
+    trainings: Iterable[tuple[str, str]] = (),
+) -> None:
+    """Check that nothing of `missing_pieces` is missing.
 
     Raises:
-        UserError: one is missing; names its key in the suite.
+        UserError: something is; one line names all of it.
     """
-    layout = Layout(suite)
-    for job in jobs(suite):
-        needed = [(f"backbones.{job.backbone}", suite.backbones[job.backbone].path)]
-        files = [layout.backbone_inputs(job.backbone)]
-        if job.head is not None:
-            needed.append((f"heads.{job.head}", suite.heads[job.head].path))
-            files.append(layout.head_inputs(job.backbone, job.head))
-        for (key, path), inputs in zip(needed, files, strict=True):
-            missing = [file for file in inputs if path is not None and not file.exists()]
-            if missing:
-                raise UserError(
-                    f"suite {suite.name!r}: {key}.path: {missing[0].parent}: no checkpoint here "
-                    f"({missing[0].name} is missing); correct the path, or leave it out and give "
-                    "train"
-                )
+    missing = missing_pieces(suite, heads, wanted, trainings)
+    if missing:
+        raise UserError(missing_message(suite, missing))
+
+
+def check_paths(suite: Suite, job: Job, backbone: str, head: str | None, data: Path) -> None:
+    """Check that a job's checkpoints and data are where a command was told to find them.
+
+    Raises:
+        UserError: something is missing; one line names all of it.
+    """
+    missing = list(missing_parts("--backbone-path", backbone, "backbone"))
+    if head is not None:
+        missing += missing_parts("--head-path", head, "head")
+    for task in job.tasks:
+        if not (data / f"{task}.jsonl").is_file():
+            fix = " (`mrp data` writes it)" if task in GENERATED else ""
+            missing.append(("--data", f"{data / task}.jsonl: no such file{fix}"))
+    if missing:
+        raise UserError(missing_message(suite, [f"{flag}: {piece}" for flag, piece in missing]))
+
+
+def missing_message(suite: Suite, missing: Sequence[str]) -> str:
+    """One line about all missing pieces, with what to do."""
+    count = "1 piece is" if len(missing) == 1 else f"{len(missing)} pieces are"
+    return (
+        f"suite {suite.name!r}: {count} missing: {'; '.join(missing)}. Download what is on the hub "
+        f"with `mrp fetch --suite {suite.name}` where there is a network; correct other paths in "
+        "the suite"
+    )
 
 
 def task_labels(suite: Suite) -> list[str]:
@@ -187,27 +272,22 @@ def _job_id(backbone: str, label: str, mode: str, head: str | None, options: dic
 # ---- digests: what a result depends on -----------------------------------------------------------
 
 
-def _decode_identity(
-    suite: Suite, tasks: Iterable[str], mode: str, head: str | None, options: dict[str, Any]
-) -> dict[str, Any]:
-    """Everything that changes a job's record, as JSON values."""
+def _decode_identity(suite: Suite, tasks: Iterable[str]) -> dict[str, Any]:
+    """What changes a record whatever the mode, as JSON values."""
     generated = any(task in GENERATED for task in tasks)
     return {
         "code": code_version(*DECODE_CODE, *(f for task in tasks for f in _task_files(task))),
         "tasks": list(tasks),
-        "mode": mode,
-        "head": head and [head, suite.heads[head].variant],
-        "options": options,
         "seed": suite.seed,
         "decoding": suite.decoding.model_dump(),
-        "data": suite.data.model_dump() if generated else None,
+        "data": suite.data.generated() if generated else None,
     }
 
 
 def data_digest(suite: Suite) -> str:
     """Covers what changes the generated data files."""
     return short_digest(
-        {"code": code_version(*DATA_CODE), "seed": suite.seed, "data": suite.data.model_dump()}
+        {"code": code_version(*DATA_CODE), "seed": suite.seed, "data": suite.data.generated()}
     )
 
 
@@ -221,106 +301,18 @@ def training_digest(suite: Suite, spec: BackboneSpec | HeadSpec) -> str:
     recipe = training(spec)
     if recipe is None:
         raise ValueError("a checkpoint without a recipe has no training digest")
-    data = {"seed": suite.seed, **suite.data.model_dump()}
+    data = {"seed": suite.seed, **suite.data.generated()}
     return short_digest(identity(recipe, data=data))
 
 
 def _task_files(task: str) -> list[str]:
-    """A task's YAML file and the modules whose functions it names, as patterns inside mrp."""
+    """A task's YAML file and the modules whose functions it names, as patterns inside mrp.
+
+    For a task that runs programs also what runs beside them in the sandbox.
+    """
     path = TASKS / f"{task}.yaml"
     modules = re.findall(r"!function mrp\.([\w.]+)\.\w+", path.read_text("utf-8"))
     files = [f"{module.replace('.', '/')}.py" for module in sorted(set(modules))]
+    if "evaluation/sandbox.py" in reached_files(*files):
+        files += GUEST_CODE
     return [str(path.relative_to(Path(mrp.__file__).parent)), *files]
-
-
-# ---- paths ---------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Layout:
-    """Where a suite's files are. Relative paths count from the repository's root."""
-
-    suite: Suite
-    results: Path = Path("results")
-
-    @property
-    def root(self) -> Path:
-        """All that belongs to this suite alone."""
-        return self.results / self.suite.name
-
-    @property
-    def data_dir(self) -> Path:
-        """The generated tasks' test files."""
-        return self.root / "data"
-
-    @property
-    def data_files(self) -> list[Path]:
-        """Always all of them, so that adding a task to a suite does not change the others' data."""
-        return [self.data_dir / f"{task}.jsonl" for task in GENERATED]
-
-    def data_inputs(self, tasks: Iterable[str]) -> list[Path]:
-        """The data files of those of the tasks that are generated."""
-        return [self.data_dir / f"{task}.jsonl" for task in tasks if task in GENERATED]
-
-    def run_dir(self, job: str) -> Path:
-        """A decode job's record.json, samples.jsonl and journal.jsonl."""
-        return self.root / "runs" / job
-
-    def record(self, job: str) -> Path:
-        """What marks a decode job as complete."""
-        return self.run_dir(job) / "record.json"
-
-    def log(self, rule: str, name: str) -> Path:
-        """The log of a workflow job."""
-        return self.root / "logs" / rule / f"{name}.log"
-
-    def trained_backbone_dir(self, backbone: str) -> Path:
-        """Where the workflow trains a backbone to."""
-        return self.root / "backbones" / backbone
-
-    def trained_head_dir(self, backbone: str, head: str) -> Path:
-        """Where the workflow trains a head to."""
-        return self.root / "heads" / backbone / head
-
-    def backbone_dir(self, backbone: str) -> Path:
-        """The backbone that is used: a directory, or a hub id as a path."""
-        path = self.suite.backbones[backbone].path
-        return Path(path) if path is not None else self.trained_backbone_dir(backbone)
-
-    def head_dir(self, backbone: str, head: str) -> Path:
-        """The head that is used, likewise."""
-        path = self.suite.heads[head].path
-        if path is not None:
-            return Path(path.replace("{backbone}", backbone))
-        return self.trained_head_dir(backbone, head)
-
-    def backbone_inputs(self, backbone: str) -> list[Path]:
-        """The files of the used backbone that a workflow job waits for."""
-        trained = self.suite.backbones[backbone].path is None
-        return _checkpoint_inputs(self.backbone_dir(backbone), trained)
-
-    def head_inputs(self, backbone: str, head: str | None) -> list[Path]:
-        """The files of the used head that a workflow job waits for; none without a head."""
-        if head is None:
-            return []
-        return _checkpoint_inputs(
-            self.head_dir(backbone, head), trained=self.suite.heads[head].path is None
-        )
-
-    def head_option(self, job: Job) -> str:
-        """The option that gives `mrp decode` the job's head; empty without a head."""
-        return f"--head-path {self.head_dir(job.backbone, job.head)}" if job.head else ""
-
-
-def _checkpoint_inputs(directory: Path, trained: bool) -> list[Path]:
-    """The weights of a checkpoint trained here; the small config.json of a released one.
-
-    The workflow compares small files by content, so a fresh clone's time stamps run nothing again,
-    while a released checkpoint replaced by another, which says so in its config.json, does. A hub
-    id ("owner/name") has no files here.
-    """
-    if trained:
-        return [directory / "model.safetensors"]
-    if len(directory.parts) == 2 and not directory.is_absolute() and not directory.exists():
-        return []
-    return [directory / "config.json"]

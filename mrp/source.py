@@ -23,6 +23,7 @@ DECODE_CODE = (
     "speed/*.py",
     "commands/decode.py",
 )
+GUEST_CODE = ("evaluation/guest/*.py",)  # of the tasks that run programs
 TRAIN_CODE = ("models/*.py", "training/*.py", "data/*.py", "commands/train*.py")
 DATA_CODE = ("data/*.py", "commands/data.py")
 REPORT_CODE = ("report/**/*.*", "commands/report.py")
@@ -44,6 +45,25 @@ def code_version(*patterns: str) -> str:
         elif file.suffix != ".pyc":
             versions[str(file.relative_to(root))] = hashlib.sha256(file.read_bytes()).hexdigest()
     return short_digest(versions)
+
+
+@cache
+def reached_files(*files: str) -> frozenset[str]:
+    """Files of mrp (paths inside it) with all that they import from it, directly or not."""
+    root = Path(mrp.__file__).parent
+    found: set[str] = set()
+    open_files = [file for file in files if (root / file).is_file()]
+    while open_files:
+        file = open_files.pop()
+        if file in found:
+            continue
+        found.add(file)
+        for node in ast.walk(ast.parse((root / file).read_bytes())):
+            if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("mrp."):
+                module = (node.module or "").removeprefix("mrp.").replace(".", "/")
+                names = [module, *(f"{module}/{alias.name}" for alias in node.names)]
+                open_files += [f"{name}.py" for name in names if (root / f"{name}.py").is_file()]
+    return frozenset(found)
 
 
 def _meaning(node: Any) -> Any:

@@ -14,7 +14,7 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mrp.config import MODES, OPTIONS, load_suite
+from mrp.config import MODES, OPTIONS, heads_from, load_suite
 from mrp.errors import UserError
 from mrp.grid import jobs
 
@@ -49,7 +49,8 @@ def test_a_good_suite_loads_with_its_defaults(tmp_path: Path) -> None:
     assert suite.tasks == [["mini_math"]]
     assert suite.grid[1].tau == [0.5, 0.6]
     assert suite.decoding.speed is None
-    assert suite.heads["k2"].source == "released"
+    assert suite.heads["k2"].source() == "released"
+    assert suite.data.benchmarks == "data/benchmarks"
 
 
 def test_modes_and_options_are_those_of_the_decoding_package() -> None:
@@ -168,6 +169,15 @@ MISTAKES = {
         set_("tasks", to=[["mini_math", "mini_math"]]),
         ["tasks[0]: task 'mini_math' is given twice"],
     ),
+    "generated and fetched tasks in one group": (
+        set_("tasks", to=[["mini_math", "mrp_gsm8k"]]),
+        ["tasks[0]: ['mini_math', 'mrp_gsm8k'] joins generated tasks (mini_math) and benchmarks"],
+    ),
+    "no folder of benchmarks": (set_("data", to={"benchmarks": ""}), ["data.benchmarks: '' is"]),
+    "benchmarks of another kind": (
+        set_("data", to={"benchmark": "x"}),
+        ["data: unknown key 'benchmark': did you mean benchmarks? allowed: level, test, bench"],
+    ),
     "bad name": (set_("backbones", to={"a/b": {"path": "x"}}), ["backbones.a/b: 'a/b' is no name"]),
     "other name than the file": (set_("name", to="best"), ["name: 'best' must be the file's name"]),
     "neither path nor train": (
@@ -209,6 +219,27 @@ def test_broken_yaml_names_the_place(tmp_path: Path) -> None:
     assert "no valid YAML at line 2, column" in message(tmp_path, "name: a\n b: [")
     assert "line 2, column 1: key 'name' is given twice" in message(tmp_path, "name: a\nname: b\n")
     assert "None is not allowed: must be a mapping" in message(tmp_path, "")
+
+
+def test_heads_come_from_one_of_two_places() -> None:
+    assert heads_from("train") == "train"
+    with pytest.raises(UserError, match=r"heads: 'trained' is not allowed: did you mean train\?"):
+        heads_from("trained")
+
+
+def test_a_recipe_goes_before_a_path_only_when_asked(tmp_path: Path) -> None:
+    heads = {
+        "both": {"variant": "k2", "path": "a/b", "train": {"steps": 1}},
+        "path": {"variant": "k2", "path": "a/b"},
+        "recipe": {"variant": "k2", "train": {"steps": 1}},
+    }
+    loaded = load_suite(write(tmp_path, {**GOOD, "heads": heads, "grid": [{"mode": "static"}]}))
+    sources = {name: (h.source("released"), h.source("train")) for name, h in loaded.heads.items()}
+    assert sources == {
+        "both": ("released", "trained"),
+        "path": ("released", "released"),
+        "recipe": ("trained", "trained"),
+    }
 
 
 def test_an_unknown_suite_names_the_known_ones() -> None:

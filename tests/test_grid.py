@@ -11,8 +11,25 @@ import yaml
 import mrp
 from mrp import grid
 from mrp.errors import UserError
-from mrp.grid import Job, Layout, Suite, check_checkpoints, find_job, jobs, load_suite
-from mrp.source import DATA_CODE, DECODE_CODE, REPORT_CODE, TRAIN_CODE, code_version
+from mrp.grid import (
+    Job,
+    Layout,
+    Suite,
+    check_pieces,
+    find_job,
+    jobs,
+    load_suite,
+    missing_pieces,
+)
+from mrp.source import (
+    DATA_CODE,
+    DECODE_CODE,
+    GUEST_CODE,
+    REPORT_CODE,
+    TRAIN_CODE,
+    code_version,
+    reached_files,
+)
 
 GOOD: dict[str, Any] = {
     "name": "good",
@@ -143,12 +160,12 @@ def test_find_job_names_a_near_one(tmp_path: Path) -> None:
 def test_paths(tmp_path: Path) -> None:
     layout = Layout(suite(tmp_path))
     assert layout.record("S.mini.static") == Path("results/good/runs/S.mini.static/record.json")
-    assert layout.backbone_dir("S") == Path("org/backbone")
+    assert layout.backbone_path("S") == "org/backbone"
     assert layout.backbone_inputs("S") == []  # on the hub
     trained = Path("results/good/backbones/M/model.safetensors")
     assert layout.backbone_inputs("M") == [trained]
-    assert layout.head_dir("S", "k2") == Path("heads/of/S")
-    assert layout.head_inputs("S", "k2") == [Path("heads/of/S/config.json")]
+    assert layout.head_path("S", "k2") == "heads/of/S"
+    assert layout.head_inputs("S", "k2") == []  # not here; a run that needs it does not begin
     assert layout.head_inputs("M", "mine") == [Path("results/good/heads/M/mine/model.safetensors")]
     assert layout.head_inputs("S", None) == []
 
@@ -230,7 +247,7 @@ def test_a_tasks_own_files_count_for_its_jobs() -> None:
 
 def test_every_part_of_the_code_that_a_job_names_exists() -> None:
     root = Path(mrp.__file__).parent
-    for patterns in (DECODE_CODE, TRAIN_CODE, DATA_CODE, REPORT_CODE):
+    for patterns in (DECODE_CODE, GUEST_CODE, TRAIN_CODE, DATA_CODE, REPORT_CODE):
         for pattern in patterns:
             assert list(root.glob(pattern)), pattern
 
@@ -241,7 +258,129 @@ def test_the_generated_tasks_are_those_of_the_data_package() -> None:
     assert set(grid.GENERATED) == set(TASKS)
 
 
-def test_a_missing_released_checkpoint_is_named(tmp_path: Path) -> None:
-    """A hub id has no files here; a folder must have them."""
-    with pytest.raises(UserError, match=r"heads.k2.path: heads/of/S: no checkpoint here"):
-        check_checkpoints(suite(tmp_path))
+# ---- released heads or their recipes -------------------------------------------------------------
+
+BOTH = {"variant": "k2", "path": "heads/of/{backbone}", "train": {"steps": 3}}
+
+
+def test_trained_heads_are_jobs_of_their_own_and_the_others_are_shared(tmp_path: Path) -> None:
+    loaded = suite(tmp_path, heads={**GOOD["heads"], "k2": BOTH})
+    released = {job.id: job for job in jobs(loaded, "released")}
+    trained = {job.id: job for job in jobs(loaded, "train")}
+    shared = released.keys() & trained.keys()
+    assert "S.mini.static" in shared
+    assert "S.mini.direct.mine.k1" in shared  # has a recipe only
+    assert all(released[name] == trained[name] for name in shared)
+    one, other = released["S.mini.direct.k2.k1"], trained["S.mini.direct.k2+trained.k1"]
+    assert (one.head, one.head_source) == ("k2", "released")
+    assert (other.head, other.head_source) == ("k2", "trained")
+    assert one.digest != other.digest
+    assert len(released) == len(trained) == len(jobs(loaded))
+    # `mrp decode` needs the id alone.
+    assert find_job(loaded, other.id) == other
+    assert find_job(loaded, one.id) == one
+
+
+def test_paths_of_trained_heads(tmp_path: Path) -> None:
+    loaded = suite(tmp_path, heads={**GOOD["heads"], "k2": BOTH})
+    layout = Layout(loaded, heads="train")
+    assert layout.head_path("S", "k2") == "results/good/heads/S/k2"
+    assert layout.head_inputs("S", "k2") == [Path("results/good/heads/S/k2/model.safetensors")]
+    assert Layout(loaded).head_path("S", "k2") == "heads/of/S"
+
+
+# ---- benchmarks, and what is missing -------------------------------------------------------------
+
+
+def benchmark_suite(folder: Path, **changes: Any) -> Suite:
+    """A suite of two benchmarks, two local backbones and a head; nothing of it exists."""
+    usual = {
+        "backbones": {"S": {"path": f"{folder}/S"}, "M": {"path": f"{folder}/M"}},
+        "heads": {"k2": {**BOTH, "path": f"{folder}/{{backbone}}-k2"}},
+        "tasks": ["mrp_gsm8k", "mrp_math500"],
+        "data": {"benchmarks": f"{folder}/data"},
+        "grid": [{"mode": "static"}, {"mode": "direct", "head": "k2", "k": 1}],
+    }
+    return suite(folder, **{**usual, **changes})
+
+
+def test_all_missing_pieces_come_at_once(tmp_path: Path) -> None:
+    loaded = benchmark_suite(tmp_path)
+    assert missing_pieces(loaded) == [
+        f"backbones.S.path: {tmp_path}/S: no checkpoint here (config.json is missing)",
+        f"heads.k2.path: {tmp_path}/S-k2: no checkpoint here (config.json is missing)",
+        f"backbones.M.path: {tmp_path}/M: no checkpoint here (config.json is missing)",
+        f"heads.k2.path: {tmp_path}/M-k2: no checkpoint here (config.json is missing)",
+        f"data.benchmarks: {tmp_path}/data/mrp_gsm8k.jsonl: no such file",
+        f"data.benchmarks: {tmp_path}/data/mrp_math500.jsonl: no such file",
+    ]
+    with pytest.raises(UserError) as caught:
+        check_pieces(loaded)
+    text = str(caught.value)
+    assert "\n" not in text
+    assert text.startswith("suite 'good': 6 pieces are missing: backbones.S.path: ")
+    assert "mrp fetch --suite good" in text
+
+
+def test_only_what_the_wanted_jobs_need_is_missing(tmp_path: Path) -> None:
+    loaded = benchmark_suite(tmp_path)
+    static = find_job(loaded, "S.mrp_gsm8k.static")
+    assert [piece.partition(":")[0] for piece in missing_pieces(loaded, wanted=[static])] == [
+        "backbones.S.path",
+        "data.benchmarks",
+    ]
+    assert missing_pieces(loaded, wanted=[]) == []
+    (tmp_path / "S").mkdir()
+    for file, lacking in (
+        ("config.json", "config.json is missing"),
+        ("model.safetensors", "model.safetensors is missing"),
+        ("tokenizer.json", "no tokenizer here (tokenizer.json or vocab.json)"),
+    ):
+        assert any(lacking in piece for piece in missing_pieces(loaded, wanted=[static]))
+        (tmp_path / "S" / file).write_text("{}")
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data/mrp_gsm8k.jsonl").write_text("{}\n")
+    assert missing_pieces(loaded, wanted=[static]) == []
+    assert Layout(loaded).data_inputs(static.tasks) == [tmp_path / "data/mrp_gsm8k.jsonl"]
+    assert Layout(loaded).task_data_dir(static.tasks) == tmp_path / "data"
+
+
+def test_a_head_to_be_trained_needs_its_data_instead(tmp_path: Path) -> None:
+    chats = f"{tmp_path}/chats.jsonl"
+    heads = {"k2": {**BOTH, "path": "no/such", "train": {"steps": 3, "source": chats}}}
+    loaded = benchmark_suite(tmp_path, heads=heads)
+    missing = missing_pieces(loaded, "train", wanted=[], trainings=[("S", "k2")])
+    assert missing == [
+        f"backbones.S.path: {tmp_path}/S: no checkpoint here (config.json is missing)",
+        f"heads.k2.train.source: {chats}: no such file",
+    ]
+    Path(chats).write_text("{}\n")
+    assert len(missing_pieces(loaded, "train", wanted=[], trainings=[("S", "k2")])) == 1
+
+
+def test_where_benchmarks_lie_changes_no_digest(tmp_path: Path) -> None:
+    """A path is no part of a result; the data file itself is an input of the workflow's jobs."""
+    one = benchmark_suite(tmp_path)
+    digests = [job.digest for job in jobs(one)]
+    other = benchmark_suite(tmp_path, data={"benchmarks": "elsewhere", "test": 7})
+    assert [job.digest for job in jobs(other)] == digests
+
+
+def test_guests_code_counts_for_tasks_that_run_programs(
+    package: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = package.parents[1]
+    (root / "evaluation/guest").mkdir(parents=True)
+    (root / "evaluation/tasks").mkdir()
+    (root / "evaluation/sandbox.py").write_text("")
+    (root / "evaluation/verdicts.py").write_text("from mrp.evaluation.sandbox import run\n")
+    (root / "evaluation/code.py").write_text("from mrp.evaluation import verdicts\n")
+    (root / "evaluation/mathematics.py").write_text("from mrp.errors import UserError\n")
+    for name, module in (("runs", "code"), ("reads", "mathematics")):
+        line = f"process_results: !function mrp.evaluation.{module}.score\n"
+        (root / f"evaluation/tasks/{name}.yaml").write_text(line)
+    monkeypatch.setattr(grid, "TASKS", root / "evaluation/tasks")
+    reached_files.cache_clear()
+    assert set(GUEST_CODE) <= set(grid._task_files("runs"))
+    assert not set(GUEST_CODE) & set(grid._task_files("reads"))
+    reached_files.cache_clear()

@@ -14,13 +14,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--suite", required=True, help="a suite file, or its name in config/suites")
     parser.add_argument("--job", required=True, metavar="ID", help="a job's id (see `mrp grid`)")
     parser.add_argument(
-        "--backbone-path", type=Path, required=True, metavar="DIR", help="backbone checkpoint"
+        "--backbone-path",
+        required=True,
+        metavar="DIR|ID",
+        help="backbone checkpoint: a directory, or a hub id owner/name[@revision]",
     )
     parser.add_argument(
-        "--head-path", type=Path, metavar="DIR", help="head checkpoint, for the modes that need one"
+        "--head-path",
+        metavar="DIR|ID",
+        help="head checkpoint likewise, for the modes that need one",
     )
     parser.add_argument(
-        "--data", type=Path, required=True, metavar="DIR", help="the data files of `mrp data`"
+        "--data", type=Path, required=True, metavar="DIR", help="<task>.jsonl of every task"
     )
     parser.add_argument(
         "--out",
@@ -36,11 +41,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> None:
     """Run the job; every mistake in the suite shows before anything slow is loaded."""
-    from mrp.grid import find_job, load_suite
+    from mrp.grid import check_paths, find_job, load_suite
     from mrp.leases import lease
 
     suite = load_suite(args.suite)
     job = find_job(suite, args.job)
+    check_paths(suite, job, args.backbone_path, args.head_path, args.data)
     head = suite.heads[job.head] if job.head is not None else None
     decoding = suite.decoding
     with lease(args.device) as device:
@@ -54,7 +60,7 @@ def run(args: argparse.Namespace) -> None:
             mode=job.mode,
             options=job.options,
             head=job.head,
-            head_source=head.source if head is not None else None,
+            head_source=job.head_source,
             head_variant=head.variant if head is not None else None,
             digest=job.digest,
             batch_size=decoding.batch_size,

@@ -32,6 +32,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
             help="a YAML file, or a name in config/suites (default: %(default)s)",
         )
         product.add_argument(
+            "--heads",
+            default="released",
+            metavar="WHICH",
+            help="released or train: the heads that the workflow ran with (default: %(default)s)",
+        )
+        product.add_argument(
             "--results",
             type=Path,
             default=Path("results"),
@@ -56,13 +62,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> None:
     """Write the product and name its files."""
-    from mrp.grid import load_suite
+    from mrp.grid import heads_from, load_suite
     from mrp.report.frame import load_results
 
     suite = load_suite(args.suite)
+    heads = heads_from(args.heads, "--heads")
     if not args.results.is_dir():
         raise UserError(f"--results {args.results}: no such folder")
-    results = load_results(suite, args.results)
+    results = load_results(suite, args.results, heads)
     if args.product == "tables":
         from mrp.report.page import write_tables
         from mrp.report.published import read_published

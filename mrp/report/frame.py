@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from mrp.config import OPTIONS, Suite
+from mrp.config import OPTIONS, HeadsFrom, Suite
 from mrp.errors import UserError
 from mrp.grid import Job, Layout, jobs
 from mrp.io import read_json
@@ -77,8 +77,8 @@ class Results:
     provenance: list[dict[str, Any]]
 
 
-def load_results(suite: Suite, results: Path) -> Results:
-    """Read what the suite's jobs left in `results`.
+def load_results(suite: Suite, results: Path, heads: HeadsFrom = "released") -> Results:
+    """Read what the suite's jobs left in `results`; `heads` as for `mrp.grid.jobs`.
 
     Raises:
         UserError: there is no record at all, or one is damaged; names the file.
@@ -87,7 +87,7 @@ def load_results(suite: Suite, results: Path) -> Results:
     rows: list[dict[str, Any]] = []
     outcomes: dict[tuple[str, str], Outcome] = {}
     provenance: list[dict[str, Any]] = []
-    for job in jobs(suite):
+    for job in jobs(suite, heads):
         labels = _labels(suite, job)
         record, status, note = _find(layout, job)
         if record is None:
@@ -126,7 +126,7 @@ def _labels(suite: Suite, job: Job) -> dict[str, Any]:
         "mode": job.mode,
         "head": job.head,
         "head_variant": head.variant if head else None,
-        "head_source": head.source if head else None,
+        "head_source": job.head_source,
         **{name: job.options.get(name) for name in OPTIONS},
         "status": "",
         "note": "",

@@ -109,7 +109,7 @@ def write_job(written: Written, job: Job, n: int) -> None:
             **{name: job.options.get(name) for name in options},
             "digest": job.digest,
         },
-        "head": spec and {"name": job.head, "variant": spec.variant, "source": spec.source},
+        "head": spec and {"name": job.head, "variant": spec.variant, "source": job.head_source},
         "tasks": {
             task: task_summary(found, 3.5, _speed(job, task)) for task, found in samples.items()
         },

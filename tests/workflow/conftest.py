@@ -24,9 +24,11 @@ class Repo:
 
     path: Path
 
-    def command(self, *arguments: str, suite: str = "micro") -> list[str]:
-        """The command line of a workflow run on the CPU."""
-        config = ["--config", f"suite={suite}", "device=cpu", "--"]
+    def command(
+        self, *arguments: str, suite: str = "micro", config: tuple[str, ...] = ()
+    ) -> list[str]:
+        """The command line of a workflow run on the CPU; `config` are further key=value pairs."""
+        config = ("--config", f"suite={suite}", "device=cpu", *config, "--")
         return [sys.executable, "-m", "snakemake", "--cores", "2", *config, *arguments]
 
     def environment(self) -> dict[str, str]:
@@ -35,10 +37,14 @@ class Repo:
         return {**os.environ, "PYTHONPATH": str(self.path), "XDG_CACHE_HOME": cache}
 
     def run(
-        self, *targets: str, options: tuple[str, ...] = (), suite: str = "micro"
+        self,
+        *targets: str,
+        options: tuple[str, ...] = (),
+        suite: str = "micro",
+        config: tuple[str, ...] = (),
     ) -> subprocess.CompletedProcess[str]:
         """Run the workflow; stdout and stderr come together."""
-        command = self.command(*targets, suite=suite)
+        command = self.command(*targets, suite=suite, config=config)
         command[3:3] = options
         return subprocess.run(
             command,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+
 import pytest
 
 from tests.workflow.conftest import Repo
@@ -122,16 +124,55 @@ def test_an_unknown_suite_is_one_line(fresh: Repo) -> None:
     assert "did you mean micro?" in done.stdout
 
 
-def test_a_missing_released_checkpoint_is_one_line(repo: Repo) -> None:
+def test_missing_pieces_stop_a_run_and_not_a_plan(repo: Repo) -> None:
     """Not "nothing to be done" because an earlier suite's tables are there."""
     heads = repo.suite()["heads"]
     assert isinstance(heads, dict)
     heads["direct"]["path"] = "no/such/{backbone}/direct"
+    heads["default"]["path"] = "owner/nothing-here@main"
     repo.edit_suite(heads=heads)
-    done = repo.run(options=("-n",))
+    lines = (
+        "heads.direct.path: no/such/S/direct: no checkpoint here (config.json is missing)",
+        "heads.default.path: owner/nothing-here@main is not downloaded",
+    )
+    plan = repo.run(options=("-n",))
+    assert plan.returncode == 0, plan.stdout
+    assert "mrp: note: suite 'micro': 2 pieces are missing: " in plan.stdout
+    assert all(line in plan.stdout for line in lines)
+    assert "Decode S.mini.direct.direct.k1" in plan.stdout
+
+    shutil.rmtree(repo.path / "results/micro/runs/S.mini.static")
+    done = repo.run()
     assert done.returncode == 1
-    assert "heads.direct.path: no/such/S/direct: no checkpoint here" in done.stdout
+    assert "mrp: error: suite 'micro': 2 pieces are missing: " in done.stdout
+    assert all(line in done.stdout for line in lines)
     assert "Traceback" not in done.stdout
+    # Before any work, also work that could have been done.
+    assert not (repo.path / "results/micro/runs/S.mini.static").exists()
+
+    # What needs none of them runs.
+    record = "results/micro/runs/S.mini.static/record.json"
+    done = repo.run(record)
+    assert done.returncode == 0, done.stdout
+    assert (repo.path / record).exists()
+
+
+def test_heads_trained_or_released(repo: Repo) -> None:
+    """Both kinds' runs live side by side; what needs no head is shared."""
+    heads = repo.suite()["heads"]
+    assert isinstance(heads, dict)
+    heads["direct"]["path"] = "results/micro/heads/{backbone}/direct"
+    repo.edit_suite(heads=heads)
+    one = "Decode S.mini.direct.direct.k1"
+    assert repo.planned() == [one, *REPORTS]
+    done = repo.run(options=("-n",), config=("heads=train",))
+    assert done.returncode == 0, done.stdout
+    assert "Decode S.mini.direct.direct+trained.k1" in done.stdout
+    assert "Decode S.mini.static" not in done.stdout
+    assert "Train head" not in done.stdout  # is trained already
+    done = repo.run(options=("-n",), config=("heads=here",))
+    assert done.returncode == 1
+    assert "mrp: error: heads: 'here' is not allowed: allowed: released, train" in done.stdout
 
 
 def test_the_workflow_is_clean_for_its_linter(fresh: Repo) -> None:

@@ -1,4 +1,4 @@
-# The grid: one job a cell, on the generated tasks' data where a cell uses them.
+# The grid: one job a cell, on the generated tasks' data or on a benchmark's.
 
 
 rule data:
@@ -38,9 +38,9 @@ rule decode:
         gpu=GPU,
         device=config["device"],
     params:
-        backbone=lambda w: PATHS.backbone_dir(JOBS[w.job].backbone),
+        backbone=lambda w: PATHS.backbone_path(JOBS[w.job].backbone),
         head=lambda w: PATHS.head_option(JOBS[w.job]),
-        data=PATHS.data_dir,
+        data=lambda w: PATHS.task_data_dir(JOBS[w.job].tasks),
         out=lambda w: PATHS.run_dir(w.job),
         digest=lambda w: JOBS[w.job].digest,
     message:

@@ -14,12 +14,13 @@ rule tables:
     conda:
         "../../environment.yml"
     params:
+        heads=HEADS,
         code=source.code_version(*source.REPORT_CODE),
     message:
         "Write {output}"
     shell:
-        "mrp report tables --suite {input.suite} --results results --out results"
-        " --published {input.published} > {log} 2>&1"
+        "mrp report tables --suite {input.suite} --heads {params.heads} --results results"
+        " --out results --published {input.published} > {log} 2>&1"
 
 
 rule figures:
@@ -34,8 +35,10 @@ rule figures:
     conda:
         "../../environment.yml"
     params:
+        heads=HEADS,
         code=source.code_version(*source.REPORT_CODE),
     message:
         "Draw the figures"
     shell:
-        "mrp report figures --suite {input.suite} --results results --out figures > {log} 2>&1"
+        "mrp report figures --suite {input.suite} --heads {params.heads} --results results"
+        " --out figures > {log} 2>&1"

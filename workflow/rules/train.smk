@@ -75,7 +75,7 @@ rule train_head:
         gpu=GPU,
         device=config["device"],
     params:
-        backbone=lambda w: PATHS.backbone_dir(w.backbone),
+        backbone=lambda w: PATHS.backbone_path(w.backbone),
         out=lambda w: PATHS.trained_head_dir(w.backbone, w.head),
         digest=lambda w: grid.training_digest(SUITE, SUITE.heads[w.head]),
     message:

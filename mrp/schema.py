@@ -1,0 +1,151 @@
+"""What a suite file may say: its keys, their types and defaults, in pydantic's terms.
+
+`mrp.suite_checks` checks what depends on more than one key, `mrp.config` reads the file.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Literal, TypeVar
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+
+TASKS = Path(__file__).parent / "evaluation" / "tasks"  # one YAML file a task
+GENERATED = ("mini_math", "mini_code")  # tasks whose data `mrp data` writes; the others are fetched
+
+# Where a head comes from that has both a path and a recipe.
+HeadsFrom = Literal["released", "train"]
+HEADS_FROM: tuple[HeadsFrom, ...] = ("released", "train")
+
+
+@dataclass(frozen=True)
+class ModeShape:
+    """What a grid entry of one mode must and may say (the same as its class in mrp.decoding)."""
+
+    needs_head: bool
+    required: tuple[str, ...] = ()
+    optional: tuple[str, ...] = ()
+
+
+MODES = {
+    "static": ModeShape(False, optional=("steps",)),
+    "dynamic": ModeShape(False, required=("tau",)),
+    "direct": ModeShape(True, required=("k",), optional=("scale",)),
+    "speculative": ModeShape(True, required=("k",)),
+    "self_speculative": ModeShape(False, required=("k",)),
+    "remask": ModeShape(True, required=("tau",), optional=("condition", "rule", "delta")),
+}
+# All options in the order in which a job's id names them, each with what a mode does without it.
+OPTIONS: dict[str, Any] = {
+    "k": None,
+    "steps": None,
+    "tau": None,
+    "scale": 1.0,
+    "condition": "revealed",
+    "rule": "confidence",
+    "delta": 1.0,
+}
+
+T = TypeVar("T")
+# A single value stands for a list of one.
+Listed = Annotated[
+    list[T], BeforeValidator(lambda v: v if isinstance(v, list) else [v]), Field(min_length=1)
+]
+# Names become parts of job ids and of folder names.
+Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")]
+Count = Annotated[int, Field(ge=1)]
+MOST_PROBLEMS = 10_000  # of a generated test set: seconds to draw, and more tell nothing new
+
+
+class Strict(BaseModel):
+    """No unknown keys, no conversions ("3" is no number), no changes after loading."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+
+class BackboneSpec(Strict):
+    """Where a backbone comes from.
+
+    `path` is a directory or a hub id ("owner/name", "owner/name@revision") and is used where it is
+    given; `train` is its recipe.
+    """
+
+    path: str | None = None
+    train: dict[str, Any] | None = None
+
+
+class HeadSpec(Strict):
+    """A head, likewise; its `path` may hold {backbone}, the backbone's name in the suite."""
+
+    variant: Literal["default", "k2", "direct"]
+    path: str | None = None
+    train: dict[str, Any] | None = None
+
+    def source(self, heads: HeadsFrom = "released") -> Literal["released", "trained"]:
+        """How a record calls it: "released" (found at `path`) or "trained" (by the workflow).
+
+        With heads "train" a recipe goes before a path; a head without a recipe stays released.
+        """
+        trains = self.path is None or (heads == "train" and self.train is not None)
+        return "trained" if trains else "released"
+
+
+class DataSpec(Strict):
+    """The tasks' data.
+
+    `level` (difficulty) and `test` (problems in each test set) are of the generated tasks.
+    `benchmarks` is the directory of the others: `<task>.jsonl` each, as `mrp fetch` writes it.
+    """
+
+    level: Literal["embedded", "hard"] = "embedded"
+    test: Annotated[int, Field(ge=1, le=MOST_PROBLEMS)] = 128
+    benchmarks: Annotated[str, Field(min_length=1)] = "data/benchmarks"
+
+    def generated(self) -> dict[str, Any]:
+        """What decides the generated files."""
+        return self.model_dump(include={"level", "test"})
+
+
+class SpeedSpec(Strict):
+    """The paired time measurement of each job."""
+
+    prompts: Count = 16
+    batch_size: Count = 16
+    repeats: Count = 3
+
+
+class DecodingSpec(Strict):
+    """What all decode jobs share; without `speed` no times are measured."""
+
+    batch_size: Count = 32
+    max_new_tokens: Count = 112
+    dtype: Literal["float32", "bfloat16", "float16"] = "float32"
+    speed: SpeedSpec | None = None
+
+
+class GridEntry(Strict):
+    """Cells of the grid: the lists multiply."""
+
+    mode: Literal["static", "dynamic", "direct", "speculative", "self_speculative", "remask"]
+    head: Listed[str] | None = None
+    k: Listed[int] | None = None
+    steps: Listed[int] | None = None
+    tau: Listed[float] | None = None
+    scale: Listed[float] | None = None
+    condition: Listed[Literal["revealed", "masked"]] | None = None
+    rule: Listed[Literal["confidence", "residual"]] | None = None
+    delta: Listed[float] | None = None
+
+
+class Suite(Strict):
+    """A whole experiment: what is decoded, by which models, in which ways."""
+
+    name: Name
+    seed: Annotated[int, Field(ge=0)] = 0
+    backbones: Annotated[dict[Name, BackboneSpec], Field(min_length=1)]
+    heads: dict[Name, HeadSpec] = {}
+    tasks: Annotated[list[Listed[Name]], Field(min_length=1)]
+    data: DataSpec = DataSpec()
+    decoding: DecodingSpec = DecodingSpec()
+    grid: Annotated[list[GridEntry], Field(min_length=1)]

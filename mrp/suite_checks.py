@@ -1,0 +1,255 @@
+"""What can be wrong with a suite, each mistake as "key path: value: what is allowed".
+
+`describe` words pydantic's findings about names and types; `problems` finds what depends on more
+than one key.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pydantic import BaseModel
+from pydantic_core import ErrorDetails
+
+from mrp.errors import UserError
+from mrp.schema import (
+    GENERATED,
+    MODES,
+    OPTIONS,
+    TASKS,
+    BackboneSpec,
+    DataSpec,
+    DecodingSpec,
+    GridEntry,
+    HeadSpec,
+    SpeedSpec,
+    Suite,
+)
+
+if TYPE_CHECKING:
+    from mrp.training.settings import BackboneTraining, HeadTraining
+
+
+def known_tasks() -> list[str]:
+    """The names of the tasks that a suite may list."""
+    return sorted(file.stem for file in TASKS.glob("*.yaml"))
+
+
+def one_of(names: Iterable[str], wrong: object = "") -> str:
+    """The allowed values for a message, with the likely one where `wrong` resembles it."""
+    allowed = list(names)
+    close = difflib.get_close_matches(str(wrong), allowed, n=1)
+    hint = f"did you mean {close[0]}? " if close else ""
+    return f"{hint}allowed: {', '.join(allowed) or 'none'}"
+
+
+def training(
+    spec: BackboneSpec | HeadSpec, where: str = "train"
+) -> BackboneTraining | HeadTraining | None:
+    """The settings of a recipe, None without one; `where` names it in messages.
+
+    Raises:
+        UserError: an unknown key or a value that is not allowed.
+    """
+    if spec.train is None:
+        return None
+    # Imported here: a suite that trains nothing is then read without loading torch.
+    from mrp.training.settings import BackboneTraining, HeadTraining, parse_settings
+
+    if isinstance(spec, BackboneSpec):
+        return parse_settings(BackboneTraining, spec.train, where)
+    variant = spec.train.get("variant", spec.variant)
+    if variant != spec.variant:
+        raise UserError(
+            f"{where}.variant: {variant!r} differs from the head's variant {spec.variant!r}; "
+            "say it once, outside train"
+        )
+    return parse_settings(HeadTraining, {**spec.train, "variant": variant}, where)
+
+
+def block_size(path: str | None, spec: BackboneSpec | None = None) -> int | None:
+    """The block size in a checkpoint's config.json, or without a path in the backbone's recipe.
+
+    None where it cannot be read (on the hub, missing, damaged): loading it tells more.
+    """
+    if path is not None:
+        try:
+            size = json.loads((Path(path) / "config.json").read_text("utf-8"))["block_size"]
+        except (OSError, ValueError, TypeError, KeyError):
+            return None
+        return size if isinstance(size, int) else None
+    recipe = training(spec) if spec is not None else None
+    return getattr(recipe, "block_size", None)
+
+
+# ---- mistakes in shape, in pydantic's terms ------------------------------------------------------
+
+
+def describe(error: ErrorDetails, raw: Any) -> str:
+    """One of pydantic's errors as "key path: value: what is allowed"."""
+    loc, kind, value = list(error["loc"]), error["type"], _short(error.get("input"))
+    if kind == "extra_forbidden":
+        key = loc.pop()
+        return f"{_where(loc)}unknown key {key!r}: {one_of(_model_at(loc).model_fields, key)}"
+    if kind == "missing":
+        key = loc.pop()
+        return f"{_where(loc)}key {key!r} is missing"
+    if loc and loc[-1] == "[key]":
+        loc.pop()
+    if loc and loc[-1] == 0 and not isinstance(_at(raw, loc[:-1]), list):
+        loc.pop()  # a single value that stands for a list of one
+    where = _where(loc)
+    if kind == "literal_error":
+        allowed = error["ctx"]["expected"].replace(" or ", ", ").replace("'", "").split(", ")
+        return f"{where}{value} is not allowed: {one_of(allowed, error.get('input'))}"
+    if kind == "string_pattern_mismatch":
+        return f"{where}{value} is no name: use letters, digits, '.', '_' and '-'"
+    if kind == "too_short":
+        return f"{where}{value} is empty: give at least one"
+    if kind in ("model_type", "dict_type"):
+        return f"{where}{value} is not allowed: must be a mapping of keys to values"
+    return f"{where}{value} is not allowed: {error['msg'].replace('Input should', 'must')}"
+
+
+def _model_at(loc: list[int | str]) -> type[BaseModel]:
+    """The model whose keys stand at this place of a suite."""
+    if loc[-2:] == ["decoding", "speed"]:
+        return SpeedSpec
+    sections: dict[Any, type[BaseModel]] = {
+        "backbones": BackboneSpec,
+        "heads": HeadSpec,
+        "data": DataSpec,
+        "decoding": DecodingSpec,
+        "grid": GridEntry,
+    }
+    return sections[loc[0]] if loc else Suite
+
+
+def _where(loc: Iterable[int | str]) -> str:
+    """["grid", 3, "k"] -> "grid[3].k: "."""
+    text = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in loc)
+    return f"{text.lstrip('.')}: " if text else ""
+
+
+def _at(raw: Any, loc: list[int | str]) -> Any:
+    for part in loc:
+        try:
+            raw = raw[part]
+        except (KeyError, IndexError, TypeError):
+            return None
+    return raw
+
+
+def _short(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 60 else f"{text[:57]}..."
+
+
+# ---- mistakes in meaning -------------------------------------------------------------------------
+
+
+def problems(suite: Suite, stem: str) -> Iterator[str]:
+    """What is wrong with a well-shaped suite, as "key path: value: what is allowed"."""
+    if suite.name != stem:
+        yield f"name: {suite.name!r} must be the file's name, {stem!r}: results are kept by name"
+    for name, backbone in suite.backbones.items():
+        yield from _source_problems(f"backbones.{name}", backbone, "backbone")
+    for name, head in suite.heads.items():
+        yield from _source_problems(f"heads.{name}", head, "head")
+        yield from _fit_problems(suite, name, head)
+    known = known_tasks()
+    for index, group in enumerate(suite.tasks):
+        if group in suite.tasks[:index]:
+            yield f"tasks[{index}]: {group} is there already: remove one of the two"
+        for task in group:
+            if task not in known:
+                yield f"tasks[{index}]: unknown task {task!r}: {one_of(known, task)}"
+            if group.count(task) > 1:
+                yield f"tasks[{index}]: task {task!r} is given twice"
+        generated = [task for task in group if task in GENERATED]
+        if generated and len(generated) < len(group):
+            yield (
+                f"tasks[{index}]: {group} joins generated tasks ({', '.join(generated)}) and "
+                "benchmarks, whose data stands elsewhere: give each kind a group of its own"
+            )
+    sizes = {
+        name: size
+        for name, spec in suite.backbones.items()
+        if (size := block_size(spec.path, spec)) is not None
+    }
+    for index, entry in enumerate(suite.grid):
+        yield from _entry_problems(f"grid[{index}]", entry, suite, sizes)
+
+
+def _source_problems(where: str, spec: BackboneSpec | HeadSpec, kind: str) -> Iterator[str]:
+    if spec.path is None and spec.train is None:
+        yield f"{where}: needs path (a directory or a hub id) or train (settings), or both"
+    if spec.path == "":
+        yield f"{where}.path: '' is empty: give a directory or a hub id, or leave path out"
+    if spec.path is not None:
+        known = "{backbone}" if kind == "head" else ""
+        if set(spec.path.replace(known, "")) & set("{}"):
+            rule = f"the only placeholder is {known}" if known else "there are no placeholders here"
+            yield f"{where}.path: {spec.path!r} is not allowed: {rule}"
+    try:
+        training(spec, f"{where}.train")
+    except UserError as error:
+        yield str(error)
+
+
+def _fit_problems(suite: Suite, name: str, head: HeadSpec) -> Iterator[str]:
+    """A released head and its backbone must have one block size, where both can be read."""
+    for backbone, spec in suite.backbones.items():
+        if head.path is None:
+            continue
+        path = head.path.replace("{backbone}", backbone)
+        ours, theirs = block_size(path), block_size(spec.path, spec)
+        if ours is not None and theirs is not None and ours != theirs:
+            yield (
+                f"heads.{name}.path: {path} has block_size {ours}, backbone {backbone!r} has "
+                f"{theirs}: use the backbone that the head was trained on"
+            )
+
+
+def _entry_problems(
+    where: str, entry: GridEntry, suite: Suite, sizes: dict[str, int]
+) -> Iterator[str]:
+    """Check one grid entry; `sizes` holds the known block sizes by backbone."""
+    shape = MODES[entry.mode]
+    for option in OPTIONS:
+        given = getattr(entry, option) is not None
+        if given and option not in shape.required + shape.optional:
+            taken = one_of(shape.required + shape.optional)
+            yield f"{where}.{option}: mode {entry.mode!r} takes no {option}: {taken}"
+        if not given and option in shape.required:
+            yield f"{where}: mode {entry.mode!r} needs {option}"
+    if entry.head is not None and not shape.needs_head:
+        takers = ", ".join(name for name, mode in MODES.items() if mode.needs_head)
+        yield f"{where}.head: mode {entry.mode!r} takes no head; the modes with one: {takers}"
+    if entry.head is None and shape.needs_head:
+        yield f"{where}: mode {entry.mode!r} needs head: {one_of(suite.heads)}"
+    for head in entry.head or []:
+        if head not in suite.heads:
+            yield f"{where}.head: there is no head {head!r}: {one_of(suite.heads, head)}"
+    for tau in entry.tau or []:
+        if not 0 < tau < 1:
+            yield f"{where}.tau: {tau} is not allowed: above 0 and below 1"
+    for option in ("scale", "delta"):
+        for value in getattr(entry, option) or []:
+            if not 0 < value < float("inf"):
+                yield f"{where}.{option}: {value} is not allowed: above 0"
+    if entry.delta is not None and "residual" not in (entry.rule or []):
+        yield f"{where}.delta: only rule: residual uses it; give rule: residual or leave delta out"
+    name, block = min(sizes.items(), key=lambda item: item[1], default=(None, None))
+    blocks = f" (blocks of {name!r} have {block} tokens)" if block else ""
+    for k in entry.k or []:
+        if k < 1 or (block and k >= block):
+            most = f" and below the block length{blocks}"
+            yield f"{where}.k: {k} is not allowed: at least 1{most}"
+    for steps in entry.steps or []:
+        if steps < 1 or (block and steps > block):
+            yield f"{where}.steps: {steps} is not allowed: 1 to the block length{blocks}"
