@@ -1,0 +1,82 @@
+"""What a forward runs: a list of blocks.
+
+Every forward of decoding, whatever its role, is a list of blocks of B tokens with the place of each
+in the cache. Several blocks of a list may belong to one row: the candidate states of a verification,
+the blocks of a prompt, or a finished block that is stored in the pass that opens the next one. A
+layer writes the keys and values of all blocks before any block attends, so a later block may see an
+earlier one of the same list.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+
+class Blocks(NamedTuple):
+    """M blocks of B tokens.
+
+    ids [M, B]: token ids. row [M]: cache row. position [M]: rotary position of the first token.
+    slot [M]: the keys and values are written at slots slot .. slot + B of the row.
+    visible [M]: the block attends to the slots [0, visible) of its row and to its own.
+    """
+
+    ids: Tensor
+    row: Tensor
+    position: Tensor
+    slot: Tensor
+    visible: Tensor
+
+    def take(self, index: Tensor | slice) -> Blocks:
+        """The blocks that `index` selects."""
+        return Blocks(*(field[index] for field in self))
+
+    def offsets(self) -> Tensor:
+        """0 .. B - 1, [1, B], to be added to a block's slot or position."""
+        return torch.arange(self.ids.shape[1], device=self.ids.device)[None]
+
+
+def join(parts: Sequence[Blocks]) -> Blocks:
+    """Several lists as one."""
+    return parts[0] if len(parts) == 1 else Blocks(*map(torch.cat, zip(*parts, strict=True)))
+
+
+def plain(ids: Tensor, row: Tensor, start: Tensor) -> Blocks:
+    """One block a row, at its own place: it sees everything before it."""
+    return Blocks(ids, row, start, start, start)
+
+
+def candidate_states(states: Tensor, row: Tensor, start: Tensor) -> Blocks:
+    """Copies of each row's current block, [n, S, B]: they share the prefix, none sees another.
+
+    All copies stand at the block's rotary position; their slots follow each other.
+    """
+    count, block = states.shape[1:]
+    if count == 1:
+        return plain(states.flatten(0, 1), row, start)
+    slots = start[:, None] + torch.arange(count, device=start.device) * block
+    start = start.repeat_interleave(count)
+    return Blocks(
+        states.flatten(0, 1), row.repeat_interleave(count), start, slots.flatten(), start
+    )
+
+
+def whole_blocks(prompts: Sequence[tuple[int, list[int]]], block: int, device: torch.device) -> Blocks:
+    """The whole blocks of prompts, given as (row, ids); a rest shorter than a block stays out."""
+    ids: list[int] = []
+    rows: list[int] = []
+    starts: list[int] = []
+    for row, prompt in prompts:
+        begins = range(0, len(prompt) // block * block, block)
+        ids += prompt[: len(begins) * block]
+        rows += [row] * len(begins)
+        starts += begins
+    start = torch.tensor(starts, dtype=torch.long, device=device)
+    return plain(
+        torch.tensor(ids, dtype=torch.long, device=device).view(-1, block),
+        torch.tensor(rows, dtype=torch.long, device=device),
+        start,
+    )
