@@ -155,15 +155,18 @@ def test_many_processes_contend_and_one_is_killed(tmp_path: Path, monkeypatch: A
         assert all(one[1] <= other[0] for one, other in pairwise(times))
 
 
-def test_who_waits_for_several_is_not_starved_by_those_who_need_one(start: Start) -> None:
+def test_who_waits_for_several_is_not_starved_by_those_who_need_one(
+    start: Start, tmp_path: Path
+) -> None:
     busy = [start(), start()]
     assert {leased(process) for process in busy} == {"0", "1"}
     wide = start(count=2)
-    time.sleep(1.0)
-    narrow = start()
-    time.sleep(0.5)
+    while not list(tmp_path.glob("mrp-leases-*/waiting.lock")):
+        time.sleep(0.02)
     busy[0].kill()
-    time.sleep(0.8)  # the freed device goes to the one in the waiting place
+    time.sleep(1.0)  # the one in the waiting place takes the freed device and keeps it
+    narrow = start()
+    time.sleep(1.0)
     assert (wide.poll(), narrow.poll()) == (None, None)
     busy[1].kill()
     assert leased(wide) == "0,1"
