@@ -16,7 +16,7 @@ from mrp.training.loop import fit
 from mrp.training.losses import BackboneObjective
 from mrp.training.noise import generator_for
 from mrp.training.runs import finish, packed_pool, prepare
-from mrp.training.settings import BackboneTraining, DataSettings, identity
+from mrp.training.settings import BackboneTraining, DataSettings, identity, with_steps
 
 
 def train_backbone(
@@ -59,6 +59,7 @@ def train_backbone(
         model.reset_parameters(generator_for(settings.seed, "backbone"))
         model.to(place)
         rows = packed_pool(settings, data, tokenizer, config.block_size, config.pad_token_id)
+        settings = with_steps(settings, len(rows))
         objective = BackboneObjective(model, settings.compile and place.type == "cuda")
         batches = Batches(rows, settings, ours, place)
         outcome = fit(objective, model, batches, settings, who, out, label)

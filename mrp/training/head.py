@@ -16,7 +16,7 @@ from mrp.training.loop import fit
 from mrp.training.losses import HeadObjective
 from mrp.training.noise import generator_for
 from mrp.training.runs import finish, packed_pool, prepare
-from mrp.training.settings import DataSettings, HeadTraining, identity
+from mrp.training.settings import DataSettings, HeadTraining, identity, with_steps
 
 # variant -> (what the head's output means, reveals in a row during training)
 VARIANTS: dict[str, tuple[Objective, int]] = {
@@ -86,6 +86,7 @@ def train_head(
             backbone.config.block_size,
             backbone.config.pad_token_id,
         )
+        settings = with_steps(settings, len(rows))
         compiled = settings.compile and place.type == "cuda"
         objective = HeadObjective(backbone, head, compiled, settings.temperature)
         batches = Batches(rows, settings, ours, place, reveals, settings.reveal)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 from mrp.errors import UserError
@@ -28,13 +28,15 @@ class DataSettings:
 class Optimization:
     """What backbone and head training share.
 
-    `source` is "mini" (the generated tasks; `pool` examples) or a .jsonl file of chats, each line
-    an object with "messages". `batch_size` counts rows of `packed_length` clean tokens over all
-    processes. The learning rate rises over `warmup` steps and falls along a cosine to `min_lr`.
-    `saved_dtype` is the precision of the written weights.
+    `epochs`, where given, takes the place of `steps`: passes over the packed rows, the last batch
+    filled up from a further pass. `source` is "mini" (the generated tasks; `pool` examples) or a
+    .jsonl file of chats, each line an object with "messages". `batch_size` counts rows of
+    `packed_length` clean tokens over all processes. The learning rate rises over `warmup` steps and
+    falls along a cosine to `min_lr`. `saved_dtype` is the precision of the written weights.
     """
 
     steps: int = 1000
+    epochs: int = 0
     batch_size: int = 64
     lr: float = 1e-3
     min_lr: float = 1e-5
@@ -106,10 +108,19 @@ def parse_settings(kind: type[S], values: Mapping[str, Any], where: str) -> S:
                 f"{where}: unknown key {key!r}; known keys are {', '.join(sorted(hints))}"
             )
         _check_type(where, key, value, hints[key])
+    if values.get("epochs") and "steps" in values:
+        raise UserError(f"{where}: steps and epochs are both given; leave one of them out")
     numbers = {key: float(value) for key, value in values.items() if hints[key] is float}
     settings = kind(**{**values, **numbers})
     _check_range(where, settings)
     return settings
+
+
+def with_steps(settings: S, rows: int) -> S:
+    """The settings with the number of steps that their epochs over `rows` packed rows take."""
+    if not settings.epochs:
+        return settings
+    return replace(settings, steps=math.ceil(settings.epochs * rows / settings.batch_size))
 
 
 def identity(settings: Optimization, **more: Any) -> dict[str, Any]:
@@ -131,7 +142,7 @@ def _check_type(where: str, key: str, value: Any, hint: Any) -> None:
 
 def _check_range(where: str, settings: Optimization) -> None:
     may_be_zero = {
-        "min_lr", "warmup", "weight_decay", "beta1", "beta2", "seed", "noise_low",
+        "epochs", "min_lr", "warmup", "weight_decay", "beta1", "beta2", "seed", "noise_low",
         "checkpoint_seconds",
     }  # fmt: skip
     for field in fields(settings):

@@ -377,6 +377,11 @@ def test_chats_of_a_file_train_a_head(backbone: Path, tmp_path: Path) -> None:
     chat = [{"role": "user", "content": "2*3?"}, {"role": "assistant", "content": "6"}]
     path.write_text(json.dumps({"messages": chat}) + "\n")
     train_head(replace(HEAD, steps=2, source=str(path)), backbone, tmp_path / "h", "cpu", DATA)
+    # All of it is one packed row: nine passes in batches of four.
+    epochs = replace(HEAD, epochs=9, batch_size=4, source=str(path))
+    train_head(epochs, backbone, tmp_path / "e", "cpu", DATA)
+    final = json.loads((tmp_path / "e/provenance.json").read_text())["final"]
+    assert final["step"] == 3
     path.write_text('{"messages": 3}\n')
     with pytest.raises(UserError, match=r"chats.jsonl: line 1 is no chat"):
         train_head(replace(HEAD, source=str(path)), backbone, tmp_path / "g", "cpu", DATA)

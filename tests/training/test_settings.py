@@ -15,6 +15,7 @@ from mrp.training.settings import (
     HeadTraining,
     identity,
     parse_settings,
+    with_steps,
 )
 
 
@@ -34,6 +35,9 @@ def test_given_keys_replace_the_defaults() -> None:
         ({"lr": None}, "heads.x: lr is None, expected a value of type float"),
         ({"init": "ones"}, "heads.x: init is 'ones'; choose one of normal-0.2, normal-0.02, zero"),
         ({"steps": 0}, "heads.x: steps is 0; it must be greater than 0"),
+        ({"epochs": 1, "steps": 5}, "heads.x: steps and epochs are both given; leave one"),
+        ({"epochs": 0.5}, "heads.x: epochs is 0.5, expected a value of type int"),
+        ({"epochs": -1}, "heads.x: epochs is -1; it must be at least 0"),
         ({"warmup": -1}, "heads.x: warmup is -1; it must be at least 0"),
         ({"noise_low": 1.0}, "heads.x: noise_low is 1.0; it must be below 1"),
         ({"min_lr": 0.1}, "heads.x: min_lr 0.1 is above lr 0.001"),
@@ -44,6 +48,14 @@ def test_given_keys_replace_the_defaults() -> None:
 def test_mistakes_are_named(values: dict[str, Any], message: str) -> None:
     with pytest.raises(UserError, match=message):
         parse_settings(HeadTraining, values, "heads.x")
+
+
+@pytest.mark.parametrize(
+    ("epochs", "rows", "steps"), [(1, 64, 4), (1, 65, 5), (3, 20, 4), (1, 1, 1), (0, 64, 1000)]
+)
+def test_epochs_are_steps_over_the_packed_rows(epochs: int, rows: int, steps: int) -> None:
+    settings = parse_settings(HeadTraining, {"epochs": epochs, "batch_size": 16}, "heads.k2")
+    assert with_steps(settings, rows).steps == steps
 
 
 def test_identity_leaves_out_what_cannot_change_the_weights() -> None:
