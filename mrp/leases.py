@@ -134,7 +134,7 @@ def _wait_for(names: dict[str, str], count: int) -> dict[str, int]:
 
     All or nothing, so that two processes never wait for each other: whoever got too few gives them
     back. But for one: the process in the waiting place keeps what it has until the others, who wait
-    for nothing, end, and so is not starved by jobs that need a single device.
+    for nothing, end. So a stream of jobs that need a single device does not starve it.
     """
     folder = _lock_folder()
     locks: dict[str, int] = {}

@@ -165,7 +165,7 @@ def test_who_waits_for_several_is_not_starved_by_those_who_need_one(
         time.sleep(0.02)
     busy[0].kill()
     time.sleep(1.0)  # the one in the waiting place takes the freed device and keeps it
-    narrow = start()
+    narrow = start("time.sleep(0.3)")
     time.sleep(1.0)
     assert (wide.poll(), narrow.poll()) == (None, None)
     busy[1].kill()
