@@ -10,6 +10,8 @@ import yaml
 
 from mrp.errors import UserError
 
+MERGE = "tag:yaml.org,2002:merge"
+
 
 class _Loader(yaml.SafeLoader):
     """YAML that refuses a key given twice, where plain YAML silently drops the first."""
@@ -17,6 +19,8 @@ class _Loader(yaml.SafeLoader):
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         seen = set()
         for key_node, _ in node.value:
+            if key_node.tag == MERGE:
+                continue  # "<<": the keys of another mapping, which this one's own go before
             key = self.construct_object(key_node, deep=True)
             if isinstance(key, str) and key in seen:
                 mark = key_node.start_mark

@@ -281,6 +281,17 @@ def test_1e_3_is_a_number(tmp_path: Path) -> None:
     assert load_suite(write(tmp_path, text)).grid[1].tau == [0.5, 0.6]
 
 
+def test_a_recipe_may_be_merged_into_another(tmp_path: Path) -> None:
+    heads = """
+  one: {variant: default, train: &recipe {steps: 3, num_layers: 1}}
+  two: {variant: default, train: {<<: *recipe, num_layers: 2}}
+"""
+    text = yaml.safe_dump({**GOOD, "grid": [{"mode": "static"}], "heads": "HEADS"})
+    loaded = load_suite(write(tmp_path, text.replace(" HEADS", heads)))
+    assert loaded.heads["two"].train == {"steps": 3, "num_layers": 2}
+    assert loaded.heads["one"].train == {"steps": 3, "num_layers": 1}
+
+
 def places(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
     """The paths of everything inside nested lists and mappings."""
     if isinstance(value, dict):
