@@ -1,0 +1,199 @@
+"""Fetch a suite: ask the hub, show the sizes, check the disk, download, list what failed."""
+
+from __future__ import annotations
+
+import logging
+import os
+import shutil
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from tqdm import tqdm
+
+from mrp.config import HeadsFrom, Suite
+from mrp.errors import UserError
+from mrp.fetch.benchmarks import Benchmark
+from mrp.fetch.checkpoints import Checkpoint
+from mrp.fetch.hub import Download, Unreachable, bar_into, reason, remove_stale
+from mrp.fetch.pieces import pieces
+from mrp.models.hub import cache_dir
+
+logger = logging.getLogger("mrp.fetch")
+
+Piece = Checkpoint | Benchmark
+RESERVE = 1_000_000_000  # bytes that stay free: logs, journals and records need room as well
+LOG_INTERVAL = 15.0  # seconds between two lines in a log file
+
+
+def fetch_suite(suite: Suite, heads: HeadsFrom, dry_run: bool = False) -> None:
+    """Download what a suite needs and is not here; print a table of it first.
+
+    Raises:
+        UserError: something could not be fetched, or the disk has no room for all; the reasons
+            have been printed, one a line.
+    """
+    wanted = pieces(suite, heads)
+    if not wanted:
+        print(f"suite {suite.name} needs nothing from the hub")
+        return
+    plans, failed = plan_all(wanted)
+    _print_table(suite, plans, len(wanted))
+    missing = sum(plan.missing_bytes for plan in plans.values() if plan is not None)
+    full = _disk_problem(missing)
+    if full is not None:
+        failed[str(cache_dir())] = full
+    elif not dry_run:
+        with Progress(missing) as progress:
+            for piece, plan in plans.items():
+                if plan is not None:
+                    _fetch(piece, plan, progress, failed)
+    for label, why in failed.items():
+        print(f"mrp: failed: {label}: {why}", file=sys.stderr)
+    if failed:
+        raise UserError(
+            f"suite {suite.name!r} is not complete: see to the {len(failed)} failures above and "
+            "run the same command again; what is here is kept"
+        )
+    verb = "to be fetched" if dry_run else "fetched"
+    print(f"{_size(missing)} {verb}" if missing else "everything is here")
+
+
+def plan_all(wanted: Sequence[Piece]) -> tuple[dict[Piece, Download | None], dict[str, str]]:
+    """What is needed of each piece, None for one that is complete; and why some cannot be had.
+
+    A data file that is here is not asked for; a checkpoint is, since only the hub knows all of its
+    files, unless the hub does not answer.
+    """
+    plans: dict[Piece, Download | None] = {}
+    failed: dict[str, str] = {}
+    silent: str | None = _offline()
+    for piece in wanted:
+        try:
+            if isinstance(piece, Benchmark) and piece.is_here():
+                plans[piece] = None
+            elif silent is None:
+                plans[piece] = piece.plan()
+        except KeyboardInterrupt:
+            raise
+        except Exception as error:  # the hub's library raises what its network met
+            try:
+                failed[piece.label] = reason(error, piece.asked)
+            except Unreachable as unreachable:
+                silent = f"the hub does not answer ({unreachable}): check network and HF_ENDPOINT"
+        if piece not in plans and piece.label not in failed:
+            if piece.is_here():
+                plans[piece] = None
+            else:
+                failed[piece.label] = silent or "nothing is known about it"
+    return plans, failed
+
+
+def _fetch(piece: Piece, plan: Download, progress: Progress, failed: dict[str, str]) -> None:
+    progress.name(piece.label)
+    try:
+        remove_stale(plan.repository, plan.kind)
+        piece.fetch(plan, progress.bar_class)
+    except Exception as error:
+        try:
+            failed[piece.label] = reason(error, piece.asked)
+        except Unreachable as unreachable:
+            failed[piece.label] = f"the connection broke ({unreachable})"
+
+
+def _offline() -> str | None:
+    """Why the hub must not be asked, if the environment says so."""
+    from huggingface_hub import constants
+
+    if not constants.HF_HUB_OFFLINE:
+        return None
+    return "HF_HUB_OFFLINE or TRANSFORMERS_OFFLINE is set: run with HF_HUB_OFFLINE=0 to fetch it"
+
+
+def _print_table(suite: Suite, plans: dict[Piece, Download | None], count: int) -> None:
+    print(f"suite {suite.name}: {count} pieces from the hub; its cache is {cache_dir()}")
+    for piece, plan in plans.items():
+        if plan is None:
+            print(f"  {piece.label}: here")
+            continue
+        left = plan.missing_bytes
+        state = f"{_size(left)} to fetch" if left or plan.missing else "here"
+        print(f"  {piece.label}: {_size(plan.total_bytes)}, {state}; {piece.note(plan)}")
+    known = [plan for plan in plans.values() if plan is not None]
+    total, left = sum(p.total_bytes for p in known), sum(p.missing_bytes for p in known)
+    print(f"  total: {_size(total)}, {_size(left)} to fetch, {_size(_free(cache_dir()))} free")
+
+
+def _disk_problem(missing: int) -> str | None:
+    """Why the hub's cache cannot take `missing` bytes; None where it can."""
+    place, free = cache_dir(), _free(cache_dir())
+    if missing and missing + RESERVE > free:
+        return (
+            f"{_size(missing)} are to be fetched and {_size(RESERVE)} to stay free, but there are "
+            f"{_size(free)}: make room, or set HF_HOME to a directory on a larger disk"
+        )
+    if missing and not os.access(_existing(place), os.W_OK):
+        return "no right to write here: set HF_HOME to a directory of your own"
+    return None
+
+
+def _free(path: Path) -> int:
+    return shutil.disk_usage(_existing(path)).free
+
+
+def _existing(path: Path) -> Path:
+    """The path, or the nearest directory above it that exists."""
+    return next(place for place in (path, *path.parents) if place.exists())
+
+
+def _size(count: float) -> str:
+    """Bytes for people: 16.4 GB (decimal, as the hub's pages have it)."""
+    for unit in ("B", "kB", "MB"):
+        if count < 999.5:
+            return f"{count:.3g} {unit}"
+        count /= 1000
+    return f"{count:,.1f} GB"
+
+
+class Progress:
+    """Bytes over all pieces: a bar on a terminal, a line now and then in a log file."""
+
+    def __init__(self, total: int) -> None:
+        """Start at 0 of `total` bytes."""
+        self.total, self.done = total, 0.0
+        self.logged = time.monotonic()
+        self.label = ""
+        self.bar_class = bar_into(self.add)
+        self.bar: tqdm[Any] | None = None
+        if total and sys.stderr.isatty():
+            self.bar = tqdm(total=total, unit="B", unit_scale=True, dynamic_ncols=True)
+
+    def name(self, label: str) -> None:
+        """Say which piece comes next."""
+        self.label = label
+        if self.bar is not None:
+            self.bar.set_description_str(label.split(" ")[0])
+
+    def add(self, count: float) -> None:
+        """Note `count` more bytes; fewer, where a broken download starts over."""
+        self.done += count
+        if self.bar is not None:
+            self.bar.update(count)
+        elif time.monotonic() - self.logged >= LOG_INTERVAL:
+            self.logged = time.monotonic()
+            logger.info("%s of %s, at %s", _size(self.done), _size(self.total), self.label)
+
+    def __enter__(self) -> Progress:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self.bar is not None:
+            self.bar.close()
