@@ -27,9 +27,9 @@ from mrp.models.configuration import (
     read_config,
     read_head_config,
 )
-from mrp.models.head import Head
+from mrp.models.head import Head, HeadConfig
 from mrp.models.hub import local_checkpoint
-from mrp.models.transformer import Backbone
+from mrp.models.transformer import Backbone, BackboneConfig
 from mrp.models.weights import (
     CONFIG,
     HEAD_PREFIX,
@@ -113,22 +113,35 @@ def load_head(
     """
     directory = local_checkpoint(checkpoint)
     config = read_head_config(directory, variant)
-    for key in SHARED:
-        ours, theirs = getattr(config.backbone, key), getattr(backbone.config, key)
-        if ours != theirs:
-            raise UserError(
-                f"{directory}: the head was made for {key}={ours}, the backbone has {key}={theirs};"
-                " use the backbone that the head was trained on (a released head's stands in its "
-                "own repository)"
-            )
+    check_fit(directory, config, backbone.config)
     with torch.device("meta"):
         head = Head(config)
     _fill(head, head_sources(directory, head), device, dtype)
     return head
 
 
+def check_fit(directory: Path, head: HeadConfig, backbone: BackboneConfig) -> None:
+    """Check that the head in `directory` was made for a backbone of this shape.
+
+    Raises:
+        UserError: it was not; names the key and both values.
+    """
+    for key in SHARED:
+        ours, theirs = getattr(head.backbone, key), getattr(backbone, key)
+        if ours != theirs:
+            raise UserError(
+                f"{directory}: the head was made for {key}={ours}, the backbone has {key}={theirs};"
+                " use the backbone that the head was trained on (a released head's stands in its "
+                "own repository)"
+            )
+
+
 def backbone_sources(directory: Path, model: Backbone) -> dict[str, Source]:
     """Where each tensor of a backbone comes from, by its name; names and shapes are checked.
+
+    Args:
+        directory: the checkpoint.
+        model: a backbone of the shape that its config.json asks for, without weights.
 
     Raises:
         UserError: a tensor is missing, too many or of another shape.
@@ -150,6 +163,10 @@ def backbone_sources(directory: Path, model: Backbone) -> dict[str, Source]:
 
 def head_sources(directory: Path, head: Head) -> dict[str, Source]:
     """Where each tensor of a head comes from, by its name; names, shapes and depth are checked.
+
+    Args:
+        directory: the checkpoint.
+        head: a head of the shape that its config.json asks for, without weights.
 
     Raises:
         UserError: a tensor is missing, too many or of another shape; the depth differs.
