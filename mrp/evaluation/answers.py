@@ -37,6 +37,12 @@ def is_right(benchmark: Benchmark, reply: str, target: str) -> bool:
     return answer is not None and same_answer(answer, target, numeric)
 
 
+def is_strictly_right(benchmark: Benchmark, reply: str, target: str) -> bool:
+    r"""`is_right`, and the answer stands where it cannot be missed: in a box or after `####`."""
+    answer = marked_answer(_unify_spaces(reply))
+    return answer is not None and same_answer(answer, target, benchmark == "gsm8k")
+
+
 def paper_rule(benchmark: Benchmark, reply: str, target: str) -> bool:
     r"""The paper's own score, as far as its published cases show it.
 
@@ -81,18 +87,10 @@ def final_answer(reply: str, numeric: bool) -> str | None:
         numeric: answers are numbers, so that words around one are no part of it.
     """
     reply = _unify_spaces(reply)
-    boxed = last_boxed(reply)
-    if boxed is not None:
-        return boxed
-    marked = re.findall(r"####[ \t]*([^#\n]+?)[ \t]*$", reply, re.MULTILINE)
-    for text in reversed(marked):
-        if to_number(text) is not None:  # else it is a heading
-            return str(text)
+    stated = stated_answer(reply, numeric)
+    if stated is not None:
+        return stated
     plain = _without_bold(reply)
-    for said in _said_answers(plain):
-        value = _value(said, numeric)
-        if value is not None:
-            return value
     if numeric:
         lines = [line for line in reply.splitlines() if line.strip()]
         bold = re.findall(r"\*\*([^*]+)\*\*", lines[-1]) if lines else []
@@ -105,6 +103,26 @@ def final_answer(reply: str, numeric: bool) -> str | None:
             return str(formulas[-1][0] or formulas[-1][1]).strip()
     numbers = _NUMBER.findall(_CURRENCY.sub("", plain))
     return numbers[-1] if numbers else None
+
+
+def stated_answer(reply: str, numeric: bool) -> str | None:
+    """The answer that a reply calls its answer, in whatever form; None where it calls none so."""
+    reply = _unify_spaces(reply)
+    marked = marked_answer(reply)
+    if marked is not None:
+        return marked
+    values = (_value(said, numeric) for said in _said_answers(_without_bold(reply)))
+    return next((value for value in values if value is not None), None)
+
+
+def marked_answer(reply: str) -> str | None:
+    r"""The answer in the last box or, without a box, after the last `####`."""
+    boxed = last_boxed(reply)
+    if boxed is not None:
+        return boxed
+    marked = re.findall(r"####[ \t]*([^#\n]+?)[ \t]*$", reply, re.MULTILINE)
+    numbers = (str(text) for text in reversed(marked) if to_number(text) is not None)
+    return next(numbers, None)  # what is no number is a heading
 
 
 def last_boxed(text: str) -> str | None:

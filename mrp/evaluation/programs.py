@@ -26,6 +26,7 @@ _STATEMENT = re.compile(
 # Lines at the margin that go on with the statement before them.
 _CONTINUED = re.compile(r"(?:else|elif|except|finally)\b|[)\]}]")
 MOST_PIECES = 40  # pieces at the margin that one statement may span: long literals
+MOST_TRIES = 4_000  # attempts at such statements in one reply: a second or so
 
 
 def humaneval_program(prompt: str, entry_point: str, reply: str) -> str:
@@ -50,6 +51,60 @@ def mbpp_program(tests: Sequence[str], reply: str) -> str:
     """
     found = find_program(reply, called_function(tests))
     return reply if found is None else found
+
+
+def is_answer(program: str, name: str) -> bool:
+    """Whether a program parses and its function `name` gives something back: no stub, no prose."""
+    tree = _parse(program)
+    values = (ast.Return, ast.Yield, ast.YieldFrom, ast.Lambda)
+    for node in reversed(tree.body if tree is not None else []):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            found = node.name == name
+        else:
+            targets = node.targets if isinstance(node, ast.Assign) else []
+            found = any(isinstance(to, ast.Name) and to.id == name for to in targets)
+        if found and isinstance(node, ast.FunctionDef):
+            inside = [part for part in ast.walk(node) if isinstance(part, values)]
+            return any(getattr(part, "value", part) is not None for part in inside)
+        if found:
+            return True
+    return False
+
+
+# ---- the paper's own extraction (OpenCompass) ----------------------------------------------------
+
+
+def paper_humaneval_program(prompt: str, reply: str) -> str:
+    """What the paper runs for HumanEval: the prompt, then the first closed block or all the reply.
+
+    The indent of the first line is lost, so that the rest of a function without a block fails.
+    """
+    block = re.search(r"```\w*\n", reply)
+    code, closed, _ = reply[block.end() if block else 0 :].partition("```")
+    return prompt + (code if block and closed else reply).lstrip()
+
+
+def paper_mbpp_program(reply: str) -> str:
+    """What the paper runs for MBPP: a BEGIN ... DONE span, or else the first block.
+
+    Blocks with the tag python go before others, closed ones before open ones; without any, all the
+    reply. A fence that only closes leaves nothing.
+    """
+    before, _, inside = reply.partition("BEGIN")
+    if "DONE" in inside:
+        code = inside.removeprefix("]").lstrip().removeprefix("'")
+    else:
+        spans = [reply.partition(fence) for fence in ("```python", "```")]
+        closed = [rest for _, found, rest in spans if found and "```" in rest]
+        opened = [rest for _, found, rest in spans if found]
+        code = next(iter([*closed, *opened, inside.removeprefix("]") if inside else before]))
+    code = code.partition("```")[0]
+    code, done, _ = code.partition("DONE")
+    code = code.rstrip("[").rstrip().rstrip("'") if done else code
+    return code.replace("\\_", "_").strip()
+
+
+# ---- reading tests and replies -------------------------------------------------------------------
 
 
 def called_function(tests: Sequence[str]) -> str:
@@ -147,10 +202,12 @@ def _definitions(code: str) -> Iterator[str]:
 def _statements(text: str) -> Iterator[str]:
     """The statements at the margin that parse, in order; the prose between them is dropped."""
     pieces = _pieces(textwrap.dedent(text))
-    index = 0
+    index, tries = 0, MOST_TRIES
     while index < len(pieces):
         if _STATEMENT.match(pieces[index]):
-            for end in range(index + 1, min(index + MOST_PIECES, len(pieces)) + 1):
+            longest = MOST_PIECES if tries > 0 else 1
+            for end in range(index + 1, min(index + longest, len(pieces)) + 1):
+                tries -= 1
                 statement = "\n".join(pieces[index:end])
                 if _parse(statement) is not None:
                     yield statement.rstrip()

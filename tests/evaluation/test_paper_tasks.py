@@ -17,10 +17,12 @@ from mrp.errors import UserError
 from mrp.evaluation.adapter import MRPModel
 from mrp.evaluation.requests import Request, answer_text, find_stop, parse_settings
 from mrp.evaluation.run import Cell, load_tasks, run_job
+from mrp.evaluation.tasks import hub_source
 from tests.evaluation.test_adapter import scripted
 from tests.evaluation.test_commands import run
 
-TASKS = ("mrp_gsm8k", "mrp_math500")
+TASKS = ("mrp_gsm8k", "mrp_math500", "mrp_humaneval", "mrp_mbpp")
+MATH = TASKS[:2]
 GSM8K = [
     {"question": "How many\u2028eggs?", "answer": "9 * 2 = <<9*2=18>>18\n#### 18"},
     {"question": "How much?", "answer": "#### 1,050"},
@@ -35,20 +37,20 @@ MATH500 = [
         "unique_id": "test/algebra/1.json",
     }
 ]
-CELL = Cell(id="by hand", suite="test", backbone="S", tasks=TASKS, mode="static", batch_size=4)
+CELL = Cell(id="by hand", suite="test", backbone="S", tasks=MATH, mode="static", batch_size=4)
 
 
 @pytest.fixture
 def data_dir(tmp_path: Path) -> Path:
-    for task, rows in zip(TASKS, (GSM8K, MATH500), strict=True):
+    for task, rows in zip(MATH, (GSM8K, MATH500), strict=True):
         lines = [json.dumps(row, ensure_ascii=False) for row in rows]
         (tmp_path / f"{task}.jsonl").write_text("\n".join(lines) + "\n")
     return tmp_path
 
 
 def test_prompts_targets_and_settings(data_dir: Path) -> None:
-    loaded = load_tasks(TASKS, data_dir)["tasks"]
-    gsm8k, math500 = (list(loaded[task].test_docs()) for task in TASKS)
+    loaded = load_tasks(MATH, data_dir)["tasks"]
+    gsm8k, math500 = (list(loaded[task].test_docs()) for task in MATH)
     assert [doc["target"] for doc in gsm8k] == ["18", "1,050"]
     assert [doc["target"] for doc in math500] == [r"\frac{1}{2}"]
     question, _, instruction = gsm8k[0]["prompt"].partition("\n")
@@ -114,7 +116,7 @@ def test_mrp_eval(data_dir: Path, backbone_dir: Path, capsys: pytest.CaptureFixt
     build(data_dir, seed=0, n_test=2, level="embedded")
     run(
         "eval", "--backbone", backbone_dir, "--device", "cpu",
-        "--tasks", ",".join([*TASKS, "mini_math"]), "--limit", "2",
+        "--tasks", ",".join([*MATH, "mini_math"]), "--limit", "2",
         "--data", data_dir, "--max-new-tokens", "8",
     )  # fmt: skip
     table = capsys.readouterr().out
@@ -128,7 +130,7 @@ def test_mrp_eval(data_dir: Path, backbone_dir: Path, capsys: pytest.CaptureFixt
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (None, r"mrp_gsm8k\.jsonl: no such data file; write openai/gsm8k's test split there"),
+        (None, r"mrp_gsm8k\.jsonl: no such data file; run `mrp fetch`"),
         ("", "holds no problems"),
         ("{", "problem 1 is damaged"),
         ('{"question": "x"}', r"problem 1 is damaged \(KeyError\('answer'\)\).*openai/gsm8k"),
@@ -155,11 +157,19 @@ def test_a_cold_cache_is_one_clear_error(monkeypatch: pytest.MonkeyPatch) -> Non
     for task in TASKS:
         with pytest.raises(UserError, match=rf"\(offline\).*{task}\.jsonl as --data"):
             load_tasks((task,), None)
-    test = {"split": "test"}
+    sources = [hub_source(task) for task in TASKS]
     assert asked == [
-        ("openai/gsm8k", "main", test),
-        ("HuggingFaceH4/MATH-500", "default", test),
+        (source.id, source.config, {"split": source.split, "revision": source.revision})
+        for source in sources
     ]
+    assert [(source.id, source.config, source.split) for source in sources] == [
+        ("openai/gsm8k", "main", "test"),
+        ("HuggingFaceH4/MATH-500", "default", "test"),
+        ("openai/openai_humaneval", "openai_humaneval", "test"),
+        ("google-research-datasets/mbpp", "sanitized", "test"),
+    ]
+    for source in sources:
+        assert re.fullmatch("[0-9a-f]{40}", source.revision)
 
 
 def test_problems_from_the_hub(monkeypatch: pytest.MonkeyPatch) -> None:
