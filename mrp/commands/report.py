@@ -1,4 +1,4 @@
-"""`mrp report`: the tables and the figures of a suite from its records."""
+"""`mrp report`: tables, figures and a page a run of a suite, from its records."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from pathlib import Path
 from mrp.errors import UserError
 
 NAME = "report"
-HELP = "write the tables or draw the figures of a suite from its records"
+HELP = "write the tables, the figures or a page a run of a suite from its records"
 PUBLISHED = Path("config/published.csv")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the arguments of both products."""
+    """Declare the arguments of all products."""
     products = parser.add_subparsers(dest="product", required=True, metavar="PRODUCT")
     tables = products.add_parser(
         "tables",
@@ -25,7 +25,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="pareto, lookahead and remask as PDF, PNG, SVG and CSV",
         description="Draw the figures, each with a CSV of the numbers in it.",
     )
-    for product, out in ((tables, "results"), (figures, "figures")):
+    pages = products.add_parser(
+        "pages",
+        help="a page for every run, with its samples and how each answer was revealed",
+        description="Write a page for every run into the suite's results; tables link to them.",
+    )
+    for product, out in ((tables, "results"), (figures, "figures"), (pages, None)):
         product.add_argument(
             "--suite",
             default="embedded",
@@ -44,13 +49,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
             metavar="DIR",
             help="the folder that holds the suites' results (default: %(default)s)",
         )
-        product.add_argument(
-            "--out",
-            type=Path,
-            default=Path(out),
-            metavar="DIR",
-            help="where to write (default: %(default)s)",
-        )
+        if out is not None:
+            product.add_argument(
+                "--out",
+                type=Path,
+                default=Path(out),
+                metavar="DIR",
+                help="where to write (default: %(default)s)",
+            )
     tables.add_argument(
         "--published",
         type=Path,
@@ -69,13 +75,23 @@ def run(args: argparse.Namespace) -> None:
     heads = heads_from(args.heads, "--heads")
     if not args.results.is_dir():
         raise UserError(f"--results {args.results}: no such folder")
+    if args.product == "pages":
+        from mrp.report.runs import write_pages
+
+        written = write_pages(suite, args.results, heads)
+        print(f"{len(written.runs)} pages")
+        print(written.index)
+        return
     results = load_results(suite, args.results, heads)
     if args.product == "tables":
         from mrp.report.page import write_tables
         from mrp.report.published import read_published
+        from mrp.report.runs import links
 
         path = args.published or (PUBLISHED if PUBLISHED.is_file() else None)
-        files = write_tables(results, read_published(path) if path else None, args.out)
+        published = read_published(path) if path else None
+        to_runs = links(suite, args.results, heads, args.out)
+        files = write_tables(results, published, args.out, to_runs)
     else:
         from mrp.report.figures import write_figures
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -33,8 +33,19 @@ class Header:
     jobs: int
 
 
-def write_tables(results: Results, published: pd.DataFrame | None, out: Path) -> list[Path]:
+def write_tables(
+    results: Results,
+    published: pd.DataFrame | None,
+    out: Path,
+    links: Mapping[str, str] | None = None,
+) -> list[Path]:
     """Write tables.html and tables.csv to `out`; the same records give the same bytes.
+
+    Args:
+        results: of the suite.
+        published: the paper's numbers, None to leave them out.
+        out: a folder.
+        links: addresses of the jobs' own pages, relative to `out`; cells become links to them.
 
     Returns:
         The files.
@@ -45,6 +56,7 @@ def write_tables(results: Results, published: pd.DataFrame | None, out: Path) ->
         _header(results, rows),
         build_tables(rows, published),
         build_findings(results, rows),
+        links or {},
     )
     html, csv = Path(out) / "tables.html", Path(out) / "tables.csv"
     atomic_write_text(html, page)
@@ -52,8 +64,14 @@ def write_tables(results: Results, published: pd.DataFrame | None, out: Path) ->
     return [html, csv]
 
 
-def render(suite: str, header: Header, tables: Sequence[Table], findings: Sequence[Finding]) -> str:
-    """The page as one self-contained HTML text."""
+def render(
+    suite: str,
+    header: Header,
+    tables: Sequence[Table],
+    findings: Sequence[Finding],
+    links: Mapping[str, str],
+) -> str:
+    """The page as one self-contained HTML text; `links` are the addresses of jobs' own pages."""
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader("mrp.report", "templates"),
         autoescape=True,
@@ -67,6 +85,7 @@ def render(suite: str, header: Header, tables: Sequence[Table], findings: Sequen
         header=header,
         tables=tables,
         findings=findings,
+        links=links,
         verdicts=[(name, tally, counts[name]) for name, tally in TALLIES.items() if counts[name]],
         slugs={HOLDS: "holds", FAILS: "fails", OPEN: "open", MIXED: "mixed"},
     )

@@ -1,10 +1,32 @@
 # Tables and figures of the suite that was run last, at fixed places.
 
 
+# A page a run; the tables' cells link to them.
+rule pages:
+    input:
+        suite=ancient(SUITE_FILE),
+        records=[PATHS.record(job) for job in JOBS],
+    output:
+        report(PATHS.root / "html" / "index.html", category="Runs"),
+    log:
+        PATHS.log("report", "pages"),
+    conda:
+        "../../environment.yml"
+    params:
+        heads=HEADS,
+        code=source.code_version(*source.REPORT_CODE),
+    message:
+        "Write a page for every run"
+    shell:
+        "mrp report pages --suite {input.suite} --heads {params.heads} --results results"
+        " > {log} 2>&1"
+
+
 rule tables:
     input:
         suite=ancient(SUITE_FILE),
         records=[PATHS.record(job) for job in JOBS],
+        pages=PATHS.root / "html" / "index.html",
         published="config/published.csv",
     output:
         html=report("results/tables.html", category="Tables"),
