@@ -20,14 +20,14 @@ import torch
 from lm_eval.api.model import LM
 from lm_eval.api.registry import register_model
 
-from mrp import __version__
 from mrp.decoding import Decoded, Trace, decode, make_mode
 from mrp.errors import UserError
+from mrp.evaluation.identity import answer_identity
 from mrp.evaluation.journal import Journal
 from mrp.evaluation.progress import Progress
 from mrp.evaluation.requests import Request, answer_text, find_stop, parse_settings, raw_text
-from mrp.evaluation.tokenizer import check_vocabulary, load_tokenizer, tokenizer_hash
-from mrp.models import checkpoint_hash, load_backbone, load_head
+from mrp.evaluation.tokenizer import check_vocabulary, load_tokenizer
+from mrp.models import load_backbone, load_head
 
 logger = logging.getLogger(__name__)
 
@@ -92,6 +92,7 @@ class MRPModel(LM):  # type: ignore[misc]
             raise UserError(f"mode {mode!r} {need} (head is {str(head) if head else 'not given'})")
         self._device = find_device(device)
         self.dtype = dtype
+        self.head_variant = head_variant
         self.backbone_path = Path(backbone)
         self.head_path = Path(head) if head is not None else None
         self.backbone = load_backbone(self.backbone_path, self._device, DTYPES[dtype])
@@ -112,16 +113,15 @@ class MRPModel(LM):  # type: ignore[misc]
     @cached_property
     def identity(self) -> dict[str, Any]:
         """Everything in this process that decides an answer: the start of a journal's header."""
-        return {
-            "mrp": __version__,
-            "mode": self.mode_name,
-            **asdict(self.mode),
-            "backbone_hash": checkpoint_hash(self.backbone_path, "backbone"),
-            "head_hash": checkpoint_hash(self.head_path, "head") if self.head_path else None,
-            "tokenizer_hash": tokenizer_hash(self.backbone_path),
-            "dtype": self.dtype,
-            "device": self._device.type,
-        }
+        return answer_identity(
+            self.mode_name,
+            self.mode,
+            self.backbone_path,
+            self.head_path,
+            self.head_variant,
+            self.dtype,
+            self._device,
+        )
 
     # Prompts
 
