@@ -57,7 +57,7 @@ def try_lock(path: Path) -> int | None:
         OSError: it cannot be opened.
     """
     # Python opens with O_CLOEXEC: programs started from here do not inherit the lock.
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
     try:
         if flock(descriptor, path):
             _held.add(descriptor)

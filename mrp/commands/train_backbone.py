@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
+
+from mrp.commands.training_options import add_training_arguments, run_training
 
 NAME = "train-backbone"
 HELP = "train a small backbone of a suite from scratch"
@@ -11,22 +12,7 @@ HELP = "train a small backbone of a suite from scratch"
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments."""
-    parser.add_argument("--suite", required=True, help="a suite file, or its name in config/suites")
-    parser.add_argument("--backbone", required=True, metavar="NAME", help="a backbone of the suite")
-    parser.add_argument(
-        "--out",
-        type=Path,
-        required=True,
-        metavar="DIR",
-        help="where to; a killed run goes on from its training.pt there, and what other settings "
-        "left is kept as *.old",
-    )
-    parser.add_argument(
-        "--device", default="auto", help="auto, cpu, cuda or cuda:N (default: %(default)s)"
-    )
-    parser.add_argument(
-        "--restart", action="store_true", help="start over, also with the settings of before"
-    )
+    add_training_arguments(parser)
 
 
 def run(args: argparse.Namespace) -> None:
@@ -34,7 +20,6 @@ def run(args: argparse.Namespace) -> None:
     from mrp.config import one_of, training
     from mrp.errors import UserError
     from mrp.grid import load_suite
-    from mrp.leases import lease
     from mrp.training.settings import BackboneTraining, DataSettings
 
     suite = load_suite(args.suite)
@@ -48,7 +33,14 @@ def run(args: argparse.Namespace) -> None:
     if not isinstance(settings, BackboneTraining):
         raise UserError(f"{where}: has no train settings in suite {suite.name!r}; add train: {{…}}")
     data = DataSettings(suite.data.level, suite.seed, suite.data.test)
-    with lease(args.device) as device:
-        from mrp.training.backbone import train_backbone
+    from mrp.training.backbone import train_backbone
 
-        train_backbone(settings, data, args.out, device, args.restart, f"backbone {args.backbone}")
+    run_training(
+        args,
+        f"{where}.train",
+        settings.batch_size,
+        train_backbone,
+        settings=settings,
+        data=data,
+        label=f"backbone {args.backbone}",
+    )

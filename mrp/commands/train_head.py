@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
+
+from mrp.commands.training_options import add_training_arguments, run_training
 
 NAME = "train-head"
 HELP = "train an MRP head of a suite on a frozen backbone"
@@ -11,25 +12,13 @@ HELP = "train an MRP head of a suite on a frozen backbone"
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments."""
-    parser.add_argument("--suite", required=True, help="a suite file, or its name in config/suites")
-    parser.add_argument("--backbone", required=True, metavar="NAME", help="a backbone of the suite")
+    add_training_arguments(parser)
     parser.add_argument("--head", required=True, metavar="NAME", help="a head of the suite")
     parser.add_argument(
-        "--backbone-path", type=Path, required=True, metavar="DIR", help="backbone checkpoint"
-    )
-    parser.add_argument(
-        "--out",
-        type=Path,
+        "--backbone-path",
         required=True,
         metavar="DIR",
-        help="where to; a killed run goes on from its training.pt there, and what other settings "
-        "left is kept as *.old",
-    )
-    parser.add_argument(
-        "--device", default="auto", help="auto, cpu, cuda or cuda:N (default: %(default)s)"
-    )
-    parser.add_argument(
-        "--restart", action="store_true", help="start over, also with the settings of before"
+        help="backbone checkpoint: a directory or a hub id (owner/name, owner/name@revision)",
     )
 
 
@@ -38,7 +27,6 @@ def run(args: argparse.Namespace) -> None:
     from mrp.config import one_of, training
     from mrp.errors import UserError
     from mrp.grid import load_suite
-    from mrp.leases import lease
     from mrp.training.settings import DataSettings, HeadTraining
 
     suite = load_suite(args.suite)
@@ -55,8 +43,15 @@ def run(args: argparse.Namespace) -> None:
     if not isinstance(settings, HeadTraining):
         raise UserError(f"{where}: has no train settings in suite {suite.name!r}; add train: {{…}}")
     data = DataSettings(suite.data.level, suite.seed, suite.data.test)
-    label = f"head {args.head} on {args.backbone}"
-    with lease(args.device) as device:
-        from mrp.training.head import train_head
+    from mrp.training.head import train_head
 
-        train_head(settings, args.backbone_path, args.out, device, data, args.restart, label)
+    run_training(
+        args,
+        f"{where}.train",
+        settings.batch_size,
+        train_head,
+        settings=settings,
+        backbone_dir=args.backbone_path,
+        data=data,
+        label=f"head {args.head} on {args.backbone}",
+    )

@@ -15,7 +15,7 @@ from mrp.training.distributed import resolve_device, world
 from mrp.training.loop import fit
 from mrp.training.losses import BackboneObjective
 from mrp.training.noise import generator_for
-from mrp.training.runs import finish, packed_pool, prepare
+from mrp.training.runs import finish, naming_memory, packed_pool, prepare
 from mrp.training.settings import BackboneTraining, DataSettings, identity, with_steps
 
 
@@ -41,11 +41,12 @@ def train_backbone(
         label: the run's name in the progress display.
 
     Raises:
-        UserError: bad settings, a damaged resume point, or a loss that is not finite.
+        UserError: bad settings, a damaged resume point, a loss that is not finite, or too little
+            memory.
     """
     out, place = Path(out_dir), resolve_device(device)
     who = identity(settings, level=data.level, test_seed=data.seed, test=data.test)
-    with world(place) as ours:
+    with world(place) as ours, naming_memory(settings, ours):
         if not prepare(out, who, ours, restart):
             if ours.leads:
                 print(f"{label}: {out} is already trained with these settings")

@@ -33,12 +33,12 @@ class Batches:
         """Keep the pool; `reveals` is the number K of reveals that a step needs.
 
         Raises:
-            UserError: the batch size does not divide over the processes.
+            UserError: the batch size does not divide over the processes and their goes.
         """
-        if settings.batch_size % world.size:
+        if settings.batch_size % (world.size * settings.accumulate):
             raise UserError(
-                f"batch_size {settings.batch_size} does not divide over {world.size} processes; "
-                "choose a multiple or start another number of processes"
+                f"batch_size {settings.batch_size} does not divide over {world.size} processes "
+                f"times accumulate {settings.accumulate}; choose a multiple, or other numbers"
             )
         # On the device if it fits easily: copying rows at each step costs more than a small step.
         small = len(rows) * settings.packed_length <= POOL_ON_DEVICE
@@ -52,10 +52,15 @@ class Batches:
         self._samples = rows.samples_per_row
         self._tokens = (rows.sample >= 0).sum(dim=1)
 
-    def __call__(self, step: int) -> tuple[Batch, int]:
-        """The batch of a step (this process's part) and its clean tokens over all processes."""
-        settings, share = self.settings, self.settings.batch_size // self.world.size
-        part = slice(self.world.rank * share, (self.world.rank + 1) * share)
+    def __call__(self, step: int, go: int = 0) -> tuple[Batch, int]:
+        """This process's part of a step's batch, of that the part of one go.
+
+        With it come the clean tokens of all goes and processes.
+        """
+        settings = self.settings
+        share = settings.batch_size // (self.world.size * settings.accumulate)
+        first = (self.world.rank * settings.accumulate + go) * share
+        part = slice(first, first + share)
         numbers = self.row_numbers(step)
         rows = self.rows.take(numbers[part].to(self.rows.ids.device)).to(self.device)
         # Drawn for the global batch, so that the processes' parts add up to one process's batch.

@@ -1,4 +1,4 @@
-"""The processes that train together: one alone, or those that torchrun started."""
+"""The processes that train together: one alone, or those that `launch` or torchrun started."""
 
 from __future__ import annotations
 
@@ -63,15 +63,26 @@ def resolve_device(name: str) -> torch.device:
 
 @contextmanager
 def world(device: torch.device) -> Iterator[World]:
-    """Join the processes of torchrun (NCCL on GPUs, gloo on CPUs), or be alone without it."""
+    """Join the processes that train together (NCCL on GPUs, gloo on CPUs), or be alone."""
     size = int(os.environ.get("WORLD_SIZE", "1"))
     if device.type == "cuda":
         torch.cuda.set_device(device)
     if size == 1:
         yield World()
         return
-    dist.init_process_group("nccl" if device.type == "cuda" else "gloo")
-    try:
-        yield World(dist.get_rank(), size)
-    finally:
-        dist.destroy_process_group()
+    if device.type == "cuda":
+        dist.init_process_group("nccl", device_id=device)
+    else:
+        dist.init_process_group("gloo")
+    yield World(dist.get_rank(), size)
+    # Not after an error: taking leave waits for processes that may be waiting themselves.
+    dist.destroy_process_group()
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether an exception says that a device, or the machine, has too little memory."""
+    if isinstance(error, MemoryError | torch.OutOfMemoryError):
+        return True
+    # cuBLAS and the CPU's allocator say it in words of their own.
+    words = ("out of memory", "can't allocate memory", "STATUS_ALLOC_FAILED")
+    return isinstance(error, RuntimeError) and any(word in str(error) for word in words)

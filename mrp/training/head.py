@@ -15,7 +15,7 @@ from mrp.training.distributed import resolve_device, world
 from mrp.training.loop import fit
 from mrp.training.losses import HeadObjective
 from mrp.training.noise import generator_for
-from mrp.training.runs import finish, packed_pool, prepare
+from mrp.training.runs import finish, naming_memory, packed_pool, prepare
 from mrp.training.settings import DataSettings, HeadTraining, identity, with_steps
 
 # variant -> (what the head's output means, reveals in a row during training)
@@ -51,7 +51,7 @@ def train_head(
 
     Raises:
         UserError: a missing or damaged backbone, start or resume point, bad settings, or a loss
-            that is not finite.
+            that is not finite, or too little memory.
     """
     data = data or DataSettings()
     out, source, place = Path(out_dir), Path(backbone_dir), resolve_device(device)
@@ -63,7 +63,7 @@ def train_head(
         backbone=checkpoint_hash(source),
         start=start_hash(settings.start) if settings.start else None,
     )
-    with world(place) as ours:
+    with world(place) as ours, naming_memory(settings, ours):
         if not prepare(out, who, ours, restart):
             if ours.leads:
                 print(f"{label}: {out} is already trained with these settings")

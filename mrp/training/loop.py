@@ -9,9 +9,10 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -84,10 +85,7 @@ def fit(
             rate = learning_rate(settings, step)
             for group in optimizer.param_groups:
                 group["lr"] = rate
-            batch, tokens = batches(step)
-            with torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda"):
-                loss, metric = step_module(batch)
-            loss.backward()
+            loss, metric, tokens = _gradients(step_module, batches, step)
             nn.utils.clip_grad_norm_(model.parameters(), settings.clip)
             optimizer.step()
             optimizer.zero_grad(set_to_none=True)
@@ -113,6 +111,26 @@ def fit(
     return outcome
 
 
+def _gradients(module: nn.Module, batches: Batches, step: int) -> tuple[Tensor, Tensor, int]:
+    """Add up the gradients of a step's batch; returns its loss, metric and clean tokens.
+
+    The parts' losses carry the whole batch's weights, so that they sum up to its loss.
+    """
+    device, goes = batches.device, batches.settings.accumulate
+    losses, metrics = [], []
+    for go in range(goes):
+        batch, tokens = batches(step, go)
+        waits = isinstance(module, DistributedDataParallel) and go < goes - 1
+        # Processes exchange their gradients once a step.
+        with cast(DistributedDataParallel, module).no_sync() if waits else nullcontext():
+            with torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda"):
+                loss, metric = module(batch)
+            loss.backward()
+        losses.append(loss.detach())
+        metrics.append(metric)
+    return torch.stack(losses).sum(), torch.stack(metrics).mean(), tokens
+
+
 class _Window:
     """The steps since the last log line; their losses stay on the device until it is due."""
 
@@ -127,7 +145,7 @@ class _Window:
         self.opened = time.perf_counter()
 
     def add(self, loss: Tensor, metric: Tensor, tokens: int) -> None:
-        self.values.append(torch.stack((loss.detach(), metric)))
+        self.values.append(torch.stack((loss, metric)))
         self.tokens += tokens
 
     def close(self, world: World, settings: Optimization) -> tuple[float, float]:

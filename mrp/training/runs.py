@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from mrp.data import encode_chat, encode_pool, test_prompts
 from mrp.errors import UserError
 from mrp.evaluation.provenance import provenance
 from mrp.io import atomic_write_json, sha256_file
-from mrp.training.distributed import World
+from mrp.training.distributed import World, is_out_of_memory
 from mrp.training.loop import Outcome
 from mrp.training.packing import PackedRows, Sample, pack
 from mrp.training.settings import DataSettings, Optimization
@@ -75,6 +76,26 @@ def prepare(out_dir: Path, who: Mapping[str, Any], world: World, restart: bool) 
             set_aside(out_dir)
     world.wait()
     return True
+
+
+@contextmanager
+def naming_memory(settings: Optimization, world: World) -> Iterator[None]:
+    """Turn a lack of memory into one line with what helps.
+
+    Raises:
+        UserError: in its place.
+    """
+    try:
+        yield
+    except (RuntimeError, MemoryError) as error:
+        if not is_out_of_memory(error):
+            raise
+        raise UserError(
+            f"out of memory with batch_size {settings.batch_size}, packed_length "
+            f"{settings.packed_length}, accumulate {settings.accumulate} and {world.size} of "
+            "gpus_per_training: raise accumulate (train settings) or gpus_per_training "
+            "(config/config.yaml), which leave the weights as they are, or lower batch_size"
+        ) from error
 
 
 def finish(

@@ -11,7 +11,7 @@ from mrp.errors import UserError
 from mrp.source import TRAIN_CODE, code_version
 
 # Settings that cannot change the trained weights: a run may go on under other ones.
-WITHOUT_EFFECT = ("compile", "log_every", "checkpoint_seconds")
+WITHOUT_EFFECT = ("compile", "log_every", "checkpoint_seconds", "accumulate")
 MOST = 1e9  # of a number with a fraction: beyond, float32 overflows somewhere in a step
 
 
@@ -31,13 +31,16 @@ class Optimization:
     `epochs`, where given, takes the place of `steps`: passes over the packed rows, the last batch
     filled up from a further pass. `source` is "mini" (the generated tasks; `pool` examples) or a
     .jsonl file of chats, each line an object with "messages". `batch_size` counts rows of
-    `packed_length` clean tokens over all processes. The learning rate rises over `warmup` steps and
-    falls along a cosine to `min_lr`. `saved_dtype` is the precision of the written weights.
+    `packed_length` clean tokens over all processes; each process computes its part of them in
+    `accumulate` goes, which takes less memory and changes the weights by rounding only. The
+    learning rate rises over `warmup` steps and falls along a cosine to `min_lr`. `saved_dtype` is
+    the precision of the written weights.
     """
 
     steps: int = 1000
     epochs: int = 0
     batch_size: int = 64
+    accumulate: int = 1
     lr: float = 1e-3
     min_lr: float = 1e-5
     warmup: int = 100

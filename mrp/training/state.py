@@ -36,7 +36,11 @@ def save_checkpoint(
     model: nn.Module,
     optimizer: torch.optim.Optimizer,
 ) -> None:
-    """Write the resume point in one step, so that a kill leaves the old one or the new one."""
+    """Write the resume point in one step, so that a kill leaves the old one or the new one.
+
+    Raises:
+        OSError: it cannot be written; names the file and says what is left.
+    """
     state = {
         "step": point.step,
         "seconds": point.seconds,
@@ -44,7 +48,19 @@ def save_checkpoint(
         "model": model.state_dict(),
         "optimizer": optimizer.state_dict(),
     }
-    atomic_write(out_dir / CHECKPOINT, lambda path: torch.save(state, path))
+
+    def write(path: Path) -> None:
+        # Through a file of ours: given a path, torch hides what the system says.
+        with open(path, "wb") as file:
+            torch.save(state, file)
+
+    path = out_dir / CHECKPOINT
+    try:
+        atomic_write(path, write)
+    except OSError as error:
+        left = "the resume point before it is whole" if path.exists() else "no other file is harmed"
+        what = f"{(error.strerror or '').lower()} at step {point.step}, nothing is lost: {left}"
+        raise OSError(error.errno, what, str(path)) from error
 
 
 def load_checkpoint(

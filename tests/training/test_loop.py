@@ -87,10 +87,15 @@ def rows_of(out: Path) -> list[dict[str, str]]:
 
 
 def start(
-    kind: str, settings: dict[str, Any], out: Path, backbone: Path | None, env: dict[str, str]
+    kind: str,
+    settings: dict[str, Any],
+    out: Path,
+    backbone: Path | None,
+    env: dict[str, str],
+    processes: int = 1,
 ) -> subprocess.Popen[str]:
-    """Train in a process of its own."""
-    arguments = json.dumps([kind, settings, str(out), str(backbone)])
+    """Train in a process of its own, or in several that it launches."""
+    arguments = json.dumps([kind, settings, str(out), str(backbone), processes])
     return subprocess.Popen(
         [sys.executable, "-m", "tests.training.worker", arguments],
         env={**os.environ, "OMP_NUM_THREADS": "1", **env},
@@ -142,32 +147,51 @@ def test_a_killed_run_resumes_to_the_same_bytes(kind: str, backbone: Path, tmp_p
 
 @pytest.mark.parametrize("kind", ["backbone", "head"])
 def test_two_processes_train_what_one_does(kind: str, backbone: Path, tmp_path: Path) -> None:
+    """A backbone in processes that find each other as torchrun's do, a head in launched ones."""
     if kind == "backbone":
         settings = asdict(replace(BACKBONE, steps=6))
         train_backbone(BackboneTraining(**settings), DATA, tmp_path / "one", "cpu")
     else:
         settings = asdict(replace(HEAD, steps=6))
         train_head(HeadTraining(**settings), backbone, tmp_path / "one", "cpu", DATA)
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = str(free.getsockname()[1])
     (tmp_path / "two").mkdir()
     torch.save({"identity": {**settings, "lr": 9.0}}, tmp_path / "two" / "training.pt")
-    shared = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
-    both = [
-        start(kind, settings, tmp_path / "two", backbone, {**shared, "RANK": rank})
-        for rank in ("0", "1")
-    ]
-    speaks, silent = (finish(process) for process in both)
-    assert "step 6/6" in speaks
-    assert f"starting over: lr was 9.0, is {settings['lr']}" in speaks
-    assert "step" not in silent
-    assert "starting over" not in silent
+    if kind == "backbone":
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            port = str(free.getsockname()[1])
+        shared = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
+        both = [
+            start(kind, settings, tmp_path / "two", backbone, {**shared, "RANK": rank})
+            for rank in ("0", "1")
+        ]
+        speaks, silent = (finish(process) for process in both)
+        assert "step" not in silent
+        assert "starting over" not in silent
+    else:
+        speaks = finish(start(kind, settings, tmp_path / "two", backbone, {}, processes=2))
+    assert speaks.count("step 6/6") == 1
+    assert speaks.count(f"starting over: lr was 9.0, is {settings['lr']}") == 1
     one = load_file(tmp_path / "one" / "model.safetensors")
     two = load_file(tmp_path / "two" / "model.safetensors")
     torch.testing.assert_close(two, one, atol=1e-4, rtol=1e-4)
     last = [rows_of(tmp_path / name)[-1] for name in ("one", "two")]
     assert abs(float(last[0]["loss"]) - float(last[1]["loss"])) < 1e-4
+    assert json.loads((tmp_path / "two" / "provenance.json").read_text())["processes"] == 2
+
+
+def test_a_batch_in_several_goes_trains_what_one_does(backbone: Path, tmp_path: Path) -> None:
+    settings = replace(HEAD, steps=6, batch_size=4)
+    train_head(settings, backbone, tmp_path / "one", "cpu", DATA)
+    train_head(replace(settings, accumulate=4), backbone, tmp_path / "four", "cpu", DATA)
+    one, four = (load_file(tmp_path / name / "model.safetensors") for name in ("one", "four"))
+    torch.testing.assert_close(four, one, atol=1e-4, rtol=1e-4)
+    # It is no other setting: a run that met too little memory goes on with it.
+    before = (tmp_path / "one" / "provenance.json").read_text()
+    train_head(replace(settings, accumulate=2), backbone, tmp_path / "one", "cpu", DATA)
+    assert (tmp_path / "one" / "provenance.json").read_text() == before
+    with pytest.raises(UserError, match="batch_size 4 does not divide over 1 processes times acc"):
+        train_head(replace(settings, accumulate=3), backbone, tmp_path / "no", "cpu", DATA)
 
 
 def test_a_backbone_learns(tmp_path: Path) -> None:
@@ -316,7 +340,8 @@ def test_a_head_goes_on_from_a_trained_one(
         (
             {"start": "none"},
             "start: none: no checkpoint here (config.json is missing); check the path, or train it "
-            "with `mrp train-backbone` or `mrp train-head`",
+            "with `mrp train-backbone` or `mrp train-head`; a hub id is owner/name or "
+            "owner/name@revision",
         ),
     ],
 )
