@@ -9,6 +9,7 @@
 import os
 import re
 import sys
+from pathlib import Path
 
 from snakemake.exceptions import WorkflowError
 from snakemake.utils import min_version
@@ -16,6 +17,7 @@ from snakemake.utils import min_version
 from mrp import grid, source
 from mrp.errors import UserError
 from mrp.leases import gpu_per_job
+from mrp.places import check_folders
 
 min_version("9.18")
 
@@ -29,9 +31,20 @@ try:
     HEADS = grid.heads_from(config["heads"])
     JOBS = {job.id: job for job in grid.jobs(SUITE, HEADS)}
     GPU = gpu_per_job(config["device"])
+    TRAIN_GPUS = gpu_per_job(config["device"], config["gpus_per_training"])
+    PATHS = grid.Layout(SUITE, heads=HEADS)
+    check_folders(
+        [
+            *map(PATHS.run_dir, JOBS),
+            *map(PATHS.trained_backbone_dir, SUITE.backbones),
+            *(PATHS.trained_head_dir(b, h) for b in SUITE.backbones for h in SUITE.heads),
+            *(PATHS.log(name, "").parent for name in ("data", "decode", "report")),
+            PATHS.data_dir,
+            Path("figures"),
+        ]
+    )
 except UserError as error:
     raise WorkflowError(f"mrp: error: {error}") from None
-PATHS = grid.Layout(SUITE, heads=HEADS)
 
 # A plan needs no checkpoint and no data set: a dry run says what is missing and plans everything.
 # A run asks for what its own jobs need, before the first of them starts (onstart, below), so that

@@ -52,15 +52,21 @@ def visible_devices() -> list[str]:
     return names
 
 
-def gpu_per_job(device: str) -> int:
-    """How many GPUs a workflow job asks its scheduler for: one, or none on a machine without.
+def gpu_per_job(device: str, count: object = 1) -> int:
+    """How many GPUs a workflow job asks its scheduler for: `count`, or none on a machine without.
+
+    Args:
+        device: the workflow's setting.
+        count: one, or the setting gpus_per_training.
 
     Raises:
-        UserError: an unknown name.
+        UserError: an unknown device, or no whole number of at least 1.
     """
     if device not in DEVICES:
         raise UserError(f"device: {device!r} is not one of {', '.join(DEVICES)}")
-    return int(device == "cuda" or (device == "auto" and bool(visible_devices())))
+    if not isinstance(count, int) or isinstance(count, bool) or count < 1:
+        raise UserError(f"gpus_per_training: {count!r} is no whole number of at least 1")
+    return count if device == "cuda" or (device == "auto" and visible_devices()) else 0
 
 
 @contextlib.contextmanager

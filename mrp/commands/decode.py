@@ -43,13 +43,15 @@ def run(args: argparse.Namespace) -> None:
     """Run the job; every mistake in the suite shows before anything slow is loaded."""
     from mrp.grid import check_paths, find_job, load_suite
     from mrp.leases import lease
+    from mrp.locks import run_lock
 
     suite = load_suite(args.suite)
     job = find_job(suite, args.job)
     check_paths(suite, job, args.backbone_path, args.head_path, args.data)
     head = suite.heads[job.head] if job.head is not None else None
     decoding = suite.decoding
-    with lease(args.device) as device:
+    # Waiting for another process in the directory takes no GPU from others.
+    with run_lock(args.out), lease(args.device) as device:
         from mrp.evaluation.run import Cell, Speed, run_job
 
         cell = Cell(

@@ -41,7 +41,7 @@ rule train_backbone:
     # Everything waits for it, so it may have two cores to itself.
     threads: 2
     resources:
-        gpu=GPU,
+        gpu=TRAIN_GPUS,
         device=config["device"],
     params:
         out=lambda w: PATHS.trained_backbone_dir(w.backbone),
@@ -50,7 +50,8 @@ rule train_backbone:
         "Train backbone {wildcards.backbone} (progress: {log})"
     shell:
         "mrp train-backbone --suite {input.suite} --backbone {wildcards.backbone}"
-        " --out {params.out} --device {resources.device} --threads {threads} > {log} 2>&1"
+        " --out {params.out} --device {resources.device} --gpus {resources.gpu}"
+        " --threads {threads} > {log} 2>&1"
 
 
 rule train_head:
@@ -72,7 +73,7 @@ rule train_head:
     # One core each: two heads, or a head and a decode job, share a small machine best.
     threads: 1
     resources:
-        gpu=GPU,
+        gpu=TRAIN_GPUS,
         device=config["device"],
     params:
         backbone=lambda w: PATHS.backbone_path(w.backbone),
@@ -83,4 +84,4 @@ rule train_head:
     shell:
         "mrp train-head --suite {input.suite} --backbone {wildcards.backbone}"
         " --head {wildcards.head} --backbone-path {params.backbone} --out {params.out}"
-        " --device {resources.device} --threads {threads} > {log} 2>&1"
+        " --device {resources.device} --gpus {resources.gpu} --threads {threads} > {log} 2>&1"
