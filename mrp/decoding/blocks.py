@@ -1,10 +1,10 @@
 """What a forward runs: a list of blocks.
 
-Every forward of decoding, whatever its role, is a list of blocks of B tokens with the place of each
-in the cache. Several blocks of a list may belong to one row: the candidate states of a verification,
-the blocks of a prompt, or a finished block that is stored in the pass that opens the next one. A
-layer writes the keys and values of all blocks before any block attends, so a later block may see an
-earlier one of the same list.
+Every forward of decoding, whatever its role, is a list of blocks of B tokens with the place of
+each in the cache. Several blocks of a list may belong to one row: the candidate states of a
+verification, the blocks of a prompt, or a finished block that is stored in the pass that opens the
+next one. A layer writes the keys and values of all blocks before any block attends, so a later
+block may see an earlier one of the same list.
 """
 
 from __future__ import annotations
@@ -59,12 +59,12 @@ def candidate_states(states: Tensor, row: Tensor, start: Tensor) -> Blocks:
         return plain(states.flatten(0, 1), row, start)
     slots = start[:, None] + torch.arange(count, device=start.device) * block
     start = start.repeat_interleave(count)
-    return Blocks(
-        states.flatten(0, 1), row.repeat_interleave(count), start, slots.flatten(), start
-    )
+    return Blocks(states.flatten(0, 1), row.repeat_interleave(count), start, slots.flatten(), start)
 
 
-def whole_blocks(prompts: Sequence[tuple[int, list[int]]], block: int, device: torch.device) -> Blocks:
+def whole_blocks(
+    prompts: Sequence[tuple[int, list[int]]], block: int, device: torch.device
+) -> Blocks:
     """The whole blocks of prompts, given as (row, ids); a rest shorter than a block stays out."""
     ids: list[int] = []
     rows: list[int] = []

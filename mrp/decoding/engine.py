@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 import torch
 
 from mrp.decoding.modes import Mode
-from mrp.decoding.sample import Decoded
+from mrp.decoding.sample import Decoded, Sample
 from mrp.decoding.session import Session
 from mrp.errors import UserError
 from mrp.models.head import Head
@@ -61,27 +61,89 @@ def decode(
         max_length=-(-max(totals, default=1) // block) * block,
         states=mode.states,
     )
-    queue = deque(range(len(prompts)))
-    while queue or bool(session.active.any()):
-        free = session.slots - int(session.active.sum())
-        if queue and free:
-            admitted = [queue.popleft() for _ in range(min(free, len(queue)))]
-            session.admit(admitted, [prompts[i] for i in admitted], [budgets[i] for i in admitted])
-        mode.round(session)
-        yield from _settle(session, stop)
+    queue = deque(
+        Sample(index, prompt, budget, block)
+        for index, (prompt, budget) in enumerate(zip(prompts, budgets, strict=True))
+    )
+    batch = Batch(session, mode)
+    while batch.fill(queue, prompts):
+        batch.round()
+        yield from batch.settle(stop)
 
 
-def _settle(session: Session, stop: StopCheck | None) -> Iterator[Decoded]:
-    """Retire the samples whose last block is finished; the others go on to their next block."""
-    done, going_on = [], []
-    for row in session.finished_blocks().tolist():
-        stopped = stop is not None and stop(int(session.index[row]), session.new_ids(row))
-        if stopped or session.end_of_text(row) is not None or session.exhausted(row):
-            done.append(session.retire(row, stopped))
-        else:
-            going_on.append(row)
-    session.advance(torch.tensor(going_on, dtype=torch.long, device=session.device))
-    yield from done
+class Batch:
+    """The samples in the lanes of a session, and what is left to do for them."""
+
+    def __init__(self, session: Session, mode: Mode) -> None:
+        self.session, self.mode = session, mode
+        self.ends = session.model.config.eos_token_ids
+        self.samples: list[Sample] = []  # by lane
+        self.vacant: list[int] = []  # lanes among them whose sample has been handed out
+        self.stores: list[int] = []  # lanes that finished a block and go on
+        self.waiting: list[int] = []  # lanes with a finished block that the head has not read
+
+    def fill(self, queue: deque[Sample], prompts: Sequence[list[int]]) -> bool:
+        """Refill vacant lanes from the queue; once it is empty, close the gaps.
+
+        Returns whether there is anything left to decode.
+        """
+        session, admitted = self.session, []
+        while queue and (self.vacant or len(self.samples) < session.slots):
+            sample = queue.popleft()
+            if self.vacant:
+                lane = self.vacant.pop()
+                self.samples[lane] = sample
+            else:
+                lane = len(self.samples)
+                self.samples.append(sample)
+            admitted.append((lane, prompts[sample.index]))
+        if admitted:
+            session.admit([lane for lane, _ in admitted], [prompt for _, prompt in admitted])
+        for lane in sorted(self.vacant, reverse=True):
+            last = len(self.samples) - 1
+            if lane != last:
+                session.move(last, lane)
+                self.samples[lane] = self.samples[last]
+                for lanes in (self.stores, self.waiting):
+                    lanes[:] = [lane if each == last else each for each in lanes]
+            self.samples.pop()
+        self.vacant = []
+        session.n = len(self.samples)
+        return bool(self.samples)
+
+    def round(self) -> None:
+        """One round of the mode, with the blocks to be stored riding along."""
+        plan = self.mode.plan([s.open for s in self.samples], [s.fresh for s in self.samples])
+        unread = self.session.run(self.mode, plan, self.stores, self.waiting)
+        waiting = self.waiting if "waiting" in unread else []
+        self.waiting = waiting + (self.stores if "stores" in unread else [])
+        self.stores = []
+
+    def settle(self, stop: StopCheck | None) -> Iterator[Decoded]:
+        """Hand out the samples whose last block is finished; the others go on."""
+        board = self.session.read()
+        masked = (board[:, 0] == self.session.mask_id).sum(axis=1).tolist()
+        done = []
+        for lane, (sample, left) in enumerate(zip(self.samples, masked, strict=True)):
+            sample.open, sample.fresh = left, False
+            if left:
+                continue
+            sample.finish_block(board[lane].tolist())
+            stopped = stop is not None and stop(sample.index, list(sample.ids))
+            if stopped or sample.exhausted or sample.end(self.ends) is not None:
+                done.append(self._hand_out(lane, stopped))
+            else:
+                self.stores.append(lane)
+        yield from done
+
+    def _hand_out(self, lane: int, stopped: bool) -> Decoded:
+        sample = self.samples[lane]
+        tally = self.session.counted(lane)
+        has_head = self.session.head is not None
+        tally["head_store"] = has_head * (sample.prefilled + sample.blocks - 1)
+        self.vacant.append(lane)
+        self.waiting = [each for each in self.waiting if each != lane]
+        return sample.result(self.ends, stopped, tally)
 
 
 def _check(

@@ -32,6 +32,11 @@ class Picks(NamedTuple):
         """The most confident masked position, [...]; a tie takes the lowest position."""
         return self.odds.argmin(dim=-1)
 
+    def first(self) -> Tensor:
+        """Mask [..., B] of the most confident masked position alone; empty if none is masked."""
+        place = torch.arange(self.odds.shape[-1], device=self.odds.device)
+        return (place == self.best()[..., None]) & self.odds.isfinite()
+
     def top(self, count: Tensor) -> Tensor:
         """Mask [..., B] of the `count` [...] most confident masked positions (all if fewer)."""
         order = self.odds.sort(dim=-1, stable=True).indices

@@ -11,11 +11,13 @@ SOURCES: tuple[Source, ...] = ("backbone", "head", "draft", "bonus")
 COUNTERS = (
     "prefill",  # backbone forwards: whole prompt blocks,
     "denoise",  # one state of a block,
-    "verify",  # several candidate states of a block,
-    "store",  # a finished block, to keep its keys and values
+    "verify",  # several candidate states of a block.
+    "store",  # finished blocks whose keys and values were stored, by the forward that opened the
+    # next block: part of a denoise, not a forward of its own
     "head_draft",  # head passes: to reveal or draft a token,
-    "head_remask",  # to judge fresh tokens,
-    "head_store",  # over clean blocks, so that the head has its own prefix
+    "head_remask",  # to judge fresh tokens.
+    "head_store",  # the same for the head, so that it has its own prefix: the prompt's pass, and
+    # finished blocks, which ride along in the head's next pass where there is one
     "proposed",  # drafts put before the backbone
     "accepted",  # drafts that were its own pick
     "bonus",  # tokens the verification gave for free
@@ -62,6 +64,67 @@ def tokens_per_forward(counts: dict[str, int]) -> float:
 
 
 def tokens_per_forward_end_to_end(counts: dict[str, int]) -> float:
-    """Generated tokens per backbone forward of any role, prefill and storing included."""
-    forwards = sum(counts[role] for role in ("prefill", "denoise", "verify", "store"))
+    """Generated tokens per backbone forward of any role, prefill included; storing costs none."""
+    forwards = sum(counts[role] for role in ("prefill", "denoise", "verify"))
     return counts["generated"] / max(1, forwards)
+
+
+class Sample:
+    """A sample while it is decoded: what the host knows of it."""
+
+    def __init__(self, index: int, prompt: list[int], budget: int, block: int) -> None:
+        self.index, self.budget, self.block = index, budget, block
+        self.tail = len(prompt) % block  # prompt tokens at the head of the first block
+        self.prefilled = len(prompt) >= block
+        self.open = block - self.tail  # masked positions of the current block
+        self.fresh = True  # whether that block has had no round yet
+        self.blocks = 0  # finished ones
+        self.ids: list[int] = []
+        self.stamps: list[int] = []
+        self.remasked: list[int] = []
+
+    def finish_block(self, board: list[list[int]]) -> None:
+        """Take over a finished block: its ids, stamps and vetoes, each [B]."""
+        for kept, column in zip((self.ids, self.stamps, self.remasked), board, strict=True):
+            kept += column[self.tail :]
+        self.tail, self.open, self.fresh = 0, self.block, True
+        self.blocks += 1
+
+    def end(self, ends: tuple[int, ...]) -> int | None:
+        """Where in the new tokens the first end token stands, if there is one."""
+        return next((place for place, token in enumerate(self.ids) if token in ends), None)
+
+    @property
+    def exhausted(self) -> bool:
+        """Whether the finished blocks reach the budget of new tokens."""
+        return len(self.ids) >= self.budget
+
+    def result(self, ends: tuple[int, ...], stopped: bool, tally: dict[str, int]) -> Decoded:
+        """The sample, decoded; `tally` is what the session counted."""
+        end = self.end(ends)
+        kept = min(self.budget, len(self.ids) if end is None else end)
+        ended = end is not None and end < self.budget
+        vetoed = sum(self.remasked)
+        counts = {
+            "prefill": int(self.prefilled),
+            "denoise": tally["step"] - tally["verify"],
+            "verify": tally["verify"],
+            "store": self.blocks - 1,
+            "head_draft": tally["head_draft"],
+            "head_remask": tally["head_remask"],
+            "head_store": tally["head_store"],
+            "proposed": tally["proposed"],
+            "accepted": tally["accepted"],
+            "bonus": tally["verify"],  # every verification gives one
+            "revealed": len(self.ids) + vetoed,
+            "vetoed": vetoed,
+            "generated": len(self.ids),
+            "answer_tokens": kept + ended,
+        }
+        trace = Trace(
+            ids=self.ids,
+            step=[stamp // len(SOURCES) for stamp in self.stamps],
+            source=[SOURCES[stamp % len(SOURCES)] for stamp in self.stamps],
+            remasked=self.remasked,
+        )
+        return Decoded(self.index, self.ids[:kept], ended or stopped, counts, trace)

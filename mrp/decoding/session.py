@@ -1,265 +1,331 @@
-"""A batch of samples in decoding: the models, their caches, and every sample's current block.
+"""A batch of samples in decoding, as the device sees it: one lane a sample, all lanes alike.
 
-The modes are written in terms of these operations. `rows` always names the samples an operation is
-about, as an ascending index tensor [n]; B is the block length, H the hidden size.
+The modes are written in terms of these operations. Every operation is about all n lanes at once;
+what concerns only some of them takes a boolean mask. So a round has the same shapes whatever the
+samples do, and a GPU can replay it as one captured graph. Lanes without a sample are computed along
+and their results never read. B is the block length, H the hidden size.
+
+A finished block is stored, in both caches, by the pass that opens the next one: its blocks ride
+along in the first backbone forward of the round, and in the head pass that follows.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from mrp.decoding.cache import KVCache, prefill_layout, state_layout
-from mrp.decoding.picks import Picks, pick
-from mrp.decoding.sample import COUNTERS, SOURCES, Decoded, Source, Trace
+from mrp.decoding.blocks import Blocks, candidate_states, join, plain, whole_blocks
+from mrp.decoding.cache import KVCache
+from mrp.decoding.forwards import EagerForwards, Forwards
+from mrp.decoding.packed import PackedForwards
+from mrp.decoding.picks import Picks
+from mrp.decoding.sample import SOURCES, Source
 from mrp.models.head import Head
 from mrp.models.transformer import Backbone
 
+if TYPE_CHECKING:
+    from mrp.decoding.modes.base import Mode
+
+# Per lane: rounds of the sample and of its block, then what a mode counts.
+TALLY = ("step", "block_step", "verify", "head_draft", "head_remask", "proposed", "accepted")
+PREFILL_BLOCKS = 512  # of one forward: bounds its memory
+
 
 class Session:
-    """Decoding state of up to `slots` samples, each at its own block."""
+    """Decoding state of up to `slots` samples, each at its own block.
+
+    Attributes:
+        n: lanes in use, the first ones; fewer than `slots` towards the end of the queue.
+        exact: whether operations may look at their masks and skip lanes; False under capture.
+        board: [slots + 1, 3, B]: ids of the current blocks, who revealed each token when
+            (round * len(SOURCES) + source), and how often each was masked again. The last lane is
+            scratch: the padding of lists of lanes points there.
+    """
 
     def __init__(
         self, backbone: Backbone, head: Head | None, slots: int, max_length: int, states: int
     ) -> None:
         """Allocate for sequences of `max_length` positions and `states` candidates a block."""
         config = backbone.config
-        self.backbone, self.head, self.block_size = backbone, head, config.block_size
-        self.mask_id, self.slots = config.mask_token_id, slots
-        self.device, dtype = backbone.lm_head.weight.device, backbone.lm_head.weight.dtype
-        cache_length = max_length + (states - 1) * config.block_size
+        weight = backbone.lm_head.weight
+        self.device, dtype = weight.device, weight.dtype
+        self.block_size, self.mask_id = config.block_size, config.mask_token_id
+        self.slots = self.scratch = slots
+        self.max_length, self.states = max_length, states
+        length = max_length + (states - 1) * self.block_size
         self.cache = KVCache(
-            config, config.num_hidden_layers, slots, cache_length, self.device, dtype
+            config, config.num_hidden_layers, slots + 1, length, self.device, dtype
         )
-        if head is not None:
-            self.head_cache = KVCache(
-                config, head.config.num_layers, slots, max_length, self.device, dtype
-            )
-        self.ids = self._new(slots, max_length, fill=self.mask_id)
-        self.prompt_length = self._new(slots)
-        self.budget = self._new(slots)
-        self.start = self._new(slots)
-        self.active = self._new(slots, dtype=torch.bool)
-        self.index = self._new(slots)
-        self.step = self._new(slots)  # backbone rounds of the sample
-        self.block_step = self._new(slots)  # and of its current block
-        self.counts = {name: self._new(slots) for name in COUNTERS}
-        self.revealed_at = self._new(slots, max_length)
-        self.revealed_by = self._new(slots, max_length)
-        self.remasked = self._new(slots, max_length)
-        self.kept_hidden = torch.zeros(
-            slots, self.block_size, config.hidden_size, device=self.device, dtype=dtype
+        self.head_cache = (
+            KVCache(config, head.config.num_layers, slots + 1, max_length, self.device, dtype)
+            if head is not None
+            else None
         )
-        self.has_kept = self._new(slots, dtype=torch.bool)
+        self.model, self.head = backbone, head
+        self.forwards = choose_forwards(backbone, head, self.cache, self.head_cache)
+        self.exact = True
+        self.n = 0
+        blank = torch.tensor([[self.mask_id], [0], [0]], device=self.device)
+        self.blank = blank.repeat(1, self.block_size)
+        self.board = self.blank.repeat(slots + 1, 1, 1)
+        self.last = self.board[:, 0].clone()  # each lane's block before: to be stored
+        self.start = torch.full((slots + 1,), self.block_size, device=self.device)
+        self.tally = torch.zeros(slots + 1, len(TALLY), dtype=torch.long, device=self.device)
+        self.fresh_lanes = torch.ones(slots + 1, dtype=torch.bool, device=self.device)
+        hidden = (slots + 1, self.block_size, config.hidden_size)
+        self.kept_hidden = torch.zeros(hidden, device=self.device, dtype=dtype)
+        self.stored_hidden = torch.zeros(hidden, device=self.device, dtype=dtype)
+        # Lanes to store in this round, and lanes whose head has yet to read its last block.
+        self.store_lanes = torch.full((slots,), slots, device=self.device)
+        self.waiting_lanes = torch.full((slots,), slots, device=self.device)
+        self._storing = self.store_lanes[:0]
+        self._unread: dict[str, Tensor] = {}
 
-    # A sample's life ---------------------------------------------------------------------------
+    # A lane's life -----------------------------------------------------------------------------
 
-    def admit(
-        self, indices: Sequence[int], prompts: Sequence[list[int]], budget: list[int]
-    ) -> None:
-        """Put prompts into free slots and prefill their whole blocks (backbone and head)."""
-        rows = (~self.active).nonzero().flatten()[: len(prompts)]
-        lengths = torch.tensor([len(prompt) for prompt in prompts], device=self.device)
-        for row, prompt in zip(rows.tolist(), prompts, strict=True):
-            self.ids[row] = self.mask_id
-            self.ids[row, : len(prompt)] = torch.tensor(prompt, device=self.device)
-        self.active[rows] = True
-        self.index[rows] = torch.tensor(indices, device=self.device)
-        self.prompt_length[rows] = lengths
-        self.budget[rows] = torch.tensor(budget, device=self.device)
-        self.start[rows] = lengths // self.block_size * self.block_size
-        for per_sample in (self.step, self.block_step, self.remasked, *self.counts.values()):
-            per_sample[rows] = 0
-        self.has_kept[rows] = False
-        self._prefill(rows)
+    def admit(self, lanes: Sequence[int], prompts: Sequence[list[int]]) -> None:
+        """Put prompts into lanes and prefill their whole blocks (backbone and head)."""
+        for lane, prompt in zip(lanes, prompts, strict=True):
+            tail = len(prompt) % self.block_size
+            begin = len(prompt) - tail
+            self.board[lane] = self.blank
+            if tail:
+                self.board[lane, 0, :tail] = torch.tensor(prompt[begin:], device=self.device)
+            self.start[lane] = begin
+        index = torch.tensor(lanes, device=self.device)
+        self.tally[index] = 0
+        self.fresh_lanes[index] = True
+        blocks = whole_blocks(list(zip(lanes, prompts, strict=True)), self.block_size, self.device)
+        for begin in range(0, len(blocks.ids), PREFILL_BLOCKS):
+            part = blocks.take(slice(begin, begin + PREFILL_BLOCKS))
+            hidden = self.forwards.backbone(part)
+            if self.head is not None:
+                self.forwards.head(part, hidden)
 
-    def finished_blocks(self) -> Tensor:
-        """Rows [n] whose current block has no mask left."""
-        return (self.active & ~self._masked().any(dim=1)).nonzero().flatten()
-
-    def advance(self, rows: Tensor) -> None:
-        """Store finished blocks in both caches and move on to the next block."""
-        if not len(rows):
-            return
-        clean = self.block(rows)
-        hidden = self._forward(rows, clean[:, None]).squeeze(1)
-        self.count(rows, "store")
-        if self.head is not None:
-            self._head_forward(rows, clean, hidden)
-            self.count(rows, "head_store")
-        self.start[rows] += self.block_size
-        self.block_step[rows] = 0
-        self.has_kept[rows] = False
-
-    def end_of_text(self, row: int) -> int | None:
-        """Where in the new tokens the first end token stands, if there is one."""
-        for place, token in enumerate(self.new_ids(row)):
-            if token in self.backbone.config.eos_token_ids:
-                return place
-        return None
-
-    def new_ids(self, row: int) -> list[int]:
-        """Tokens of the row after its prompt, up to the end of the current block."""
-        end = int(self.start[row]) + self.block_size
-        new: list[int] = self.ids[row, int(self.prompt_length[row]) : end].tolist()
-        return new
-
-    def exhausted(self, row: int) -> bool:
-        """Whether the current block reaches the sample's budget of new tokens."""
-        return len(self.new_ids(row)) >= int(self.budget[row])
-
-    def retire(self, row: int, stopped: bool) -> Decoded:
-        """Take a finished sample out of its slot."""
-        begin = int(self.prompt_length[row])
-        ids, end = self.new_ids(row), self.end_of_text(row)
-        budget = int(self.budget[row])
-        kept = min(budget, len(ids) if end is None else end)
-        ended = end is not None and end < budget
-        counts = {name: int(counter[row]) for name, counter in self.counts.items()}
-        counts["generated"] = len(ids)
-        counts["answer_tokens"] = kept + ended
-        span = slice(begin, begin + len(ids))
-        trace = Trace(
-            ids=ids,
-            step=self.revealed_at[row, span].tolist(),
-            source=[SOURCES[code] for code in self.revealed_by[row, span].tolist()],
-            remasked=self.remasked[row, span].tolist(),
+    def move(self, source: int, target: int) -> None:
+        """Move a sample to another lane."""
+        lanes = (
+            *(self.board, self.last, self.start, self.tally),
+            *(self.fresh_lanes, self.kept_hidden, self.stored_hidden),
         )
-        self.active[row] = False
-        return Decoded(int(self.index[row]), ids[:kept], ended or stopped, counts, trace)
+        for each in lanes:
+            each[target] = each[source]
+        self.cache.move(source, target, self.max_length)
+        if self.head_cache is not None:
+            self.head_cache.move(source, target, self.max_length)
+
+    def read(self) -> np.ndarray:
+        """The board of the lanes in use, [n, 3, B]: the one look at the device in a round."""
+        return self.board[: self.n].cpu().numpy()
+
+    def counted(self, lane: int) -> dict[str, int]:
+        """What was counted for the sample in a lane, by the names of TALLY."""
+        return dict(zip(TALLY, self.tally[lane].tolist(), strict=True))
 
     # What a mode reads -------------------------------------------------------------------------
 
-    def rows(self) -> Tensor:
-        """Rows [n] in decoding; between rounds every one has a masked position in its block."""
-        return self.active.nonzero().flatten()
+    @property
+    def ids(self) -> Tensor:
+        """Ids [n, B] of the current blocks: a view that changes with every reveal."""
+        return self.board[: self.n, 0]
 
-    def block(self, rows: Tensor) -> Tensor:
-        """Ids [n, B] of the current blocks."""
-        return self.ids[rows[:, None], self._columns(rows)]
+    @property
+    def block_step(self) -> Tensor:
+        """Backbone rounds that each current block has had, [n]."""
+        return self.tally[: self.n, 1]
 
-    def masked(self, rows: Tensor) -> Tensor:
-        """Which positions of the current blocks are still masked, [n, B]."""
-        return self.block(rows) == self.mask_id
+    @property
+    def fresh(self) -> Tensor:
+        """Lanes [n] that have kept nothing for their current block yet (see `keep`)."""
+        return self.fresh_lanes[: self.n]
 
-    def kept(self, rows: Tensor) -> Tensor:
+    @property
+    def kept(self) -> Tensor:
         """Hidden states [n, B, H] kept from the last round for the same block (see `keep`)."""
-        return self.kept_hidden[rows]
+        return self.kept_hidden[: self.n]
+
+    def masked(self) -> Tensor:
+        """Which positions of the current blocks are still masked, [n, B]."""
+        return self.ids == self.mask_id
+
+    def any(self, where: Tensor) -> bool:
+        """Whether a mask holds anything; True without a look under capture."""
+        return not self.exact or bool(where.any())
 
     # Forwards ----------------------------------------------------------------------------------
 
-    def denoise(self, rows: Tensor) -> Tensor:
-        """One backbone forward of the current blocks -> hidden states [n, B, H]."""
-        self.count(rows, "denoise")
-        self._begin_step(rows)
-        return self._forward(rows, self.block(rows)[:, None]).squeeze(1)
+    def denoise(self) -> Tensor:
+        """One backbone forward of the current blocks -> hidden states [n, B, H].
 
-    def verify(self, rows: Tensor, states: Tensor) -> Tensor:
+        Without a head, hidden states of positions already revealed may be anything.
+        """
+        self.tally[: self.n, :2] += 1
+        return self._forward(self.ids[:, None], None)[:, 0]
+
+    def verify(self, states: Tensor, useful: Tensor) -> Tensor:
         """One backbone forward of candidate states [n, S, B] -> hidden states [n, S, B, H].
 
-        Every state sees the shared prefix and itself, none sees another.
+        Every state sees the shared prefix and itself, none sees another. Only the states
+        0 ... `useful` [n] are read; a lane that is `fresh` has no drafts, and its forward is a
+        plain step, not counted as a verification. What `denoise` leaves out is left out here too.
         """
-        self.count(rows, "verify")
-        self._begin_step(rows)
-        return self._forward(rows, states)
+        self.tally[: self.n, :2] += 1
+        self.count("verify", ~self.fresh)
+        number = torch.arange(states.shape[1], device=self.device)
+        return self._forward(states, number <= useful[:, None])
 
     def correct(
-        self, rows: Tensor, ids: Tensor, accumulated: Tensor, role: str, scale: float = 1.0
+        self, ids: Tensor, accumulated: Tensor, where: Tensor, role: str, scale: float = 1.0
     ) -> Tensor:
         """One head pass: the hidden states [n, B, H] that stand for the blocks `ids` [n, B].
 
         `accumulated` [n, B, H] are the hidden states from before the newest reveal; the residual is
-        multiplied by `scale`. `role` is the counter to add to: head_draft or head_remask.
+        multiplied by `scale`. Only lanes in `where` [n] are read. `role` is the counter to add to:
+        head_draft or head_remask.
         """
         assert self.head is not None
-        self.count(rows, role)
-        residual = self._head_forward(rows, ids, accumulated)
-        return self.head.advance(accumulated, residual * scale if scale != 1.0 else residual)
+        self.count(role, where)
+        lanes = self._lanes(where)
+        if not len(lanes):
+            return accumulated
+        some = len(lanes) < self.n
+        before = accumulated[lanes] if some else accumulated
+        blocks = plain(ids[lanes] if some else ids, lanes, self.start[lanes])
+        residual = self._head(blocks, before)
+        after = self.head.advance(before, residual * scale if scale != 1.0 else residual)
+        return accumulated.index_copy(0, lanes, after) if some else after
 
-    def logits(self, hidden: Tensor) -> Tensor:
-        """W h [..., V]; the mask token can never be picked."""
-        logits = self.backbone.logits(hidden)
-        logits[..., self.mask_id] = -torch.inf
-        return logits
-
-    def picks(self, rows: Tensor, hidden: Tensor) -> Picks:
-        """The greedy picks at the still-masked positions of the current blocks."""
-        return pick(self.logits(hidden), self.masked(rows))
+    def pick(self, hidden: Tensor, masked: Tensor | None = None) -> Picks:
+        """The greedy picks at the positions `masked` (None: those of the current blocks)."""
+        return self.forwards.pick(hidden, self.masked() if masked is None else masked)
 
     # What a mode writes ------------------------------------------------------------------------
 
-    def reveal(self, rows: Tensor, where: Tensor, tokens: Tensor, source: Source) -> None:
+    def reveal(self, where: Tensor, tokens: Tensor, source: Source) -> None:
         """Write `tokens` [n, B] into the current blocks at `where` (boolean [n, B])."""
-        index = rows[:, None].expand_as(where)[where], self._columns(rows)[where]
-        self.ids[index] = tokens[where]
-        self.revealed_at[index] = self.step[index[0]]
-        self.revealed_by[index] = SOURCES.index(source)
-        self.count(rows, "revealed", where.sum(dim=1))
+        stamp = self.tally[: self.n, :1] * len(SOURCES) + SOURCES.index(source)
+        news = torch.stack((tokens, stamp.expand_as(tokens)), dim=1)
+        board = self.board[: self.n, :2]
+        torch.where(where[:, None], news, board, out=board)
 
-    def remask(self, rows: Tensor, where: Tensor) -> None:
+    def remask(self, where: Tensor) -> None:
         """Mask the positions `where` (boolean [n, B]) of the current blocks again."""
-        index = rows[:, None].expand_as(where)[where], self._columns(rows)[where]
-        self.ids[index] = self.mask_id
-        self.remasked[index] += 1
-        self.count(rows, "vetoed", where.sum(dim=1))
+        self.board[: self.n, 0].masked_fill_(where, self.mask_id)
+        self.board[: self.n, 2] += where
 
-    def keep(self, rows: Tensor, hidden: Tensor) -> None:
+    def keep(self, hidden: Tensor) -> None:
         """Keep hidden states [n, B, H] for the next round; dropped when the block is finished."""
-        self.kept_hidden[rows] = hidden
-        self.has_kept[rows] = True
+        self.kept_hidden[: self.n] = hidden
+        self.fresh_lanes[: self.n] = False
 
-    def count(self, rows: Tensor, name: str, amount: Tensor | int = 1) -> None:
-        """Add `amount` (one number or [n]) to a counter of COUNTERS."""
-        self.counts[name][rows] += amount
+    def count(self, name: str, amount: Tensor) -> None:
+        """Add `amount` [n] (numbers or a mask) to a counter of TALLY."""
+        self.tally[: self.n, TALLY.index(name)] += amount
 
     # Below the modes ---------------------------------------------------------------------------
 
-    def _new(self, *shape: int, fill: int = 0, dtype: torch.dtype = torch.long) -> Tensor:
-        return torch.full(shape, fill, device=self.device, dtype=dtype)
+    def run(self, mode: Mode, plan: int, stores: list[int], waiting: list[int]) -> set[str]:
+        """One round: store the blocks of lanes `stores`, let the head read those of `waiting`.
 
-    def _columns(self, rows: Tensor) -> Tensor:
-        """Sequence positions [n, B] of the current blocks."""
-        return self.start[rows, None] + torch.arange(self.block_size, device=self.device)
+        Returns which of the two the head has not read at its end, as `round` does.
+        """
+        # The head must have read a lane's last block before the next one takes its place.
+        flush = not set(stores).isdisjoint(waiting)
+        for lanes, buffer in ((stores, self.store_lanes), (waiting, self.waiting_lanes)):
+            if lanes:
+                buffer[: len(lanes)] = torch.tensor(lanes, device=self.device)
+        return self.round(mode, plan, len(stores), len(waiting), flush)
 
-    def _masked(self) -> Tensor:
-        return self.masked(torch.arange(self.slots, device=self.device))
+    def round(self, mode: Mode, plan: int, stores: int, waiting: int, flush: bool) -> set[str]:
+        """One round of a mode, the way it runs eagerly and is captured.
 
-    def _begin_step(self, rows: Tensor) -> None:
-        self.step[rows] += 1
-        self.block_step[rows] += 1
+        Args:
+            mode: what decodes.
+            plan: what `mode.plan` said.
+            stores: how many of `store_lanes` finished their block and go on.
+            waiting: how many of `waiting_lanes` have a block that the head has not read.
+            flush: whether the head must read those now, in a pass of their own.
 
-    def _prefill(self, rows: Tensor) -> None:
-        rows = rows[self.start[rows] > 0]
-        if not len(rows):
-            return
-        length = int(self.start[rows].max())
-        # Shorter prompts are padded with masks: what is written there is overwritten before use.
-        ids = self.ids[rows, :length]
-        positions, slots, mask = prefill_layout(len(rows), length, self.block_size, self.device)
-        hidden = self.backbone.hidden(ids, positions, self.cache.attend(rows, slots, mask))
-        self.count(rows, "prefill")
-        if self.head is not None:
-            attend = self.head_cache.attend(rows, slots, mask)
-            self.head(self.backbone.embed(ids), hidden, positions, attend)
-            self.count(rows, "head_store")
+        Returns:
+            Which of "stores", "waiting" the head has not read when the round ends.
+        """
+        self._storing = self.store_lanes[:stores]
+        self._unread = {"waiting": self.waiting_lanes[:waiting]} if waiting else {}
+        if flush:
+            self._head(None, None)
+        if stores:
+            self._advance(self._storing)
+        mode.round(self, plan)
+        return set(self._unread)
 
-    def _forward(self, rows: Tensor, states: Tensor) -> Tensor:
-        """Backbone forward of states [n, S, B] at the current blocks -> [n, S, B, H]."""
-        start = self.start[rows]
-        length = int(start.max()) + states.shape[1] * self.block_size
-        positions, slots, mask = state_layout(start, states.shape[1], self.block_size, length)
-        attend = self.cache.attend(rows, slots, mask)
-        hidden = self.backbone.hidden(states.flatten(1), positions, attend)
-        return hidden.view(*states.shape, -1)
+    def _advance(self, lanes: Tensor) -> None:
+        """Go on to the next block; the scratch lane stays where it is."""
+        self.start[lanes] += self.block_size * (lanes != self.scratch)
+        self.last[lanes] = self.board[lanes, 0]
+        self.board[lanes] = self.blank
+        self.tally[lanes, 1] = 0
+        self.fresh_lanes[lanes] = True
 
-    def _head_forward(self, rows: Tensor, ids: Tensor, hidden: Tensor) -> Tensor:
-        """Head forward of the current blocks [n, B] -> residual [n, B, H]."""
-        assert self.head is not None
-        start = self.start[rows]
-        length = int(start.max()) + self.block_size
-        positions, slots, mask = state_layout(start, 1, self.block_size, length)
-        attend = self.head_cache.attend(rows, slots, mask)
-        out: Tensor = self.head(self.backbone.embed(ids), hidden, positions, attend)
-        return out
+    def _lanes(self, where: Tensor) -> Tensor:
+        """The lanes [m] of a mask [n]; all of them under capture."""
+        return where.nonzero().flatten() if self.exact else self._every()
+
+    def _every(self) -> Tensor:
+        return torch.arange(self.n, device=self.device)
+
+    def _finished(self, lanes: Tensor) -> Blocks:
+        """The blocks before the current ones."""
+        return plain(self.last[lanes], lanes, self.start[lanes] - self.block_size)
+
+    def _forward(self, states: Tensor, needed: Tensor | None) -> Tensor:
+        """Backbone forward of states [n, S, B], and of the finished blocks to be stored.
+
+        `needed` [n, S]: states whose results [n, S, B, H] are read (None: all).
+        """
+        shape = states.shape
+        blocks = candidate_states(states, self._every(), self.start[: self.n])
+        kept = None
+        if needed is not None and self.exact and not bool(needed.all()):
+            kept = needed.flatten().nonzero().flatten()
+            blocks = blocks.take(kept)
+        count = len(blocks.ids)
+        wanted = blocks.ids == self.mask_id if self.head is None else None
+        stores, self._storing = self._storing, self._storing[:0]
+        if len(stores):
+            blocks = join((blocks, self._finished(stores)))
+            if wanted is not None:
+                wanted = torch.cat((wanted, wanted.new_zeros(len(stores), self.block_size)))
+        hidden = self.forwards.backbone(blocks, wanted)
+        if len(stores) and self.head is not None:
+            self.stored_hidden[stores] = hidden[count:]
+            self._unread["stores"] = stores
+        hidden = hidden[:count]
+        if kept is not None:
+            every = hidden.new_zeros(shape[0] * shape[1], *hidden.shape[1:])
+            hidden = every.index_copy_(0, kept, hidden)
+        return hidden.view(*shape, -1)
+
+    def _head(self, blocks: Blocks | None, hidden: Tensor | None) -> Tensor:
+        """Head pass of `blocks` and of every finished block that it has not read yet."""
+        parts = [] if blocks is None or hidden is None else [(blocks, hidden)]
+        count = len(parts[0][1]) if parts else 0
+        parts += [
+            (self._finished(lanes), self.stored_hidden[lanes]) for lanes in self._unread.values()
+        ]
+        self._unread = {}
+        hiddens = [part[1] for part in parts]
+        merged = hiddens[0] if len(parts) == 1 else torch.cat(hiddens)
+        return self.forwards.head(join([part[0] for part in parts]), merged)[:count]
+
+
+def choose_forwards(
+    backbone: Backbone, head: Head | None, cache: KVCache, head_cache: KVCache | None
+) -> Forwards:
+    """The fastest forwards for the backbone's device and dtype."""
+    if PackedForwards.suits(backbone):
+        return PackedForwards(backbone, head, cache, head_cache)
+    return EagerForwards(backbone, head, cache, head_cache)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -26,16 +27,24 @@ class Mode(ABC):
         """Raise UserError where a parameter does not go with the backbone's block length."""
         for name, limit in (("k", block_size - 1), ("steps", block_size)):
             value = getattr(self, name, 0)
-            if value > limit:
+            if isinstance(value, int) and value > limit:
                 raise UserError(
                     f"mode {self.name!r}: {name}={value} is too large for blocks of {block_size} "
                     f"tokens; allowed are 1 to {limit}"
                 )
 
-    @abstractmethod
-    def round(self, session: Session) -> None:
-        """Advance every active sample by about one backbone forward.
+    def plan(self, open_: Sequence[int], fresh: Sequence[bool]) -> int:
+        """How many head passes or drafts the next round needs at most.
 
-        At the start each has at least one masked position in its block; at the end at least one
-        more is revealed. Finished blocks are stored by the engine.
+        Decided on the host, where each lane's number of masked positions `open_` [n] is known
+        after every round, and whether its block is `fresh`: not denoised before.
+        """
+        return 0
+
+    @abstractmethod
+    def round(self, session: Session, plan: int) -> None:
+        """Advance every lane by one backbone forward.
+
+        At the start each sample has at least one masked position in its block; at the end at least
+        one more is revealed. `plan` is what `plan` said. Finished blocks are stored by the session.
         """

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-import torch
 from torch import Tensor
 
 from mrp.decoding.modes.base import Mode
@@ -25,23 +25,23 @@ class Direct(Mode):
     k: int
     scale: float = 1.0
 
-    def round(self, session: Session) -> None:
+    def plan(self, open_: Sequence[int], fresh: Sequence[bool]) -> int:
+        """Head passes until no block has a masked position left, at most `k`."""
+        return min(self.k, max(open_) - 1)
+
+    def round(self, session: Session, plan: int) -> None:
         """One backbone step and the head's passes over what is still masked."""
-        rows = session.rows()
-        accumulated = session.denoise(rows)
-        reveal_best(session, rows, accumulated, "backbone")
-        for _ in range(self.k):
-            open_ = session.masked(rows).any(dim=1)
-            rows, accumulated = rows[open_], accumulated[open_]
-            if not len(rows):
-                break
+        accumulated = session.denoise()
+        reveal_best(session, accumulated, "backbone")
+        for _ in range(plan):
+            still_open = session.masked().any(dim=1)
             accumulated = session.correct(
-                rows, session.block(rows), accumulated, "head_draft", self.scale
+                session.ids, accumulated, still_open, "head_draft", self.scale
             )
-            reveal_best(session, rows, accumulated, "head")
+            reveal_best(session, accumulated, "head")
 
 
-def reveal_best(session: Session, rows: Tensor, hidden: Tensor, source: Source) -> None:
+def reveal_best(session: Session, hidden: Tensor, source: Source) -> None:
     """Reveal the single most confident masked position of each block."""
-    picks = session.picks(rows, hidden)
-    session.reveal(rows, picks.top(torch.ones_like(rows)), picks.tokens, source)
+    picks = session.pick(hidden)
+    session.reveal(picks.first(), picks.tokens, source)

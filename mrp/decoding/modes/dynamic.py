@@ -19,16 +19,13 @@ class Dynamic(Mode):
     name: ClassVar[str] = "dynamic"
     tau: float
 
-    def round(self, session: Session) -> None:
+    def round(self, session: Session, plan: int) -> None:
         """One denoising step of every sample."""
-        rows = session.rows()
-        picks = session.picks(rows, session.denoise(rows))
-        session.reveal(rows, above(picks, self.tau), picks.tokens, "backbone")
+        picks = session.pick(session.denoise())
+        session.reveal(above(picks, self.tau), picks.tokens, "backbone")
 
 
 def above(picks: Picks, tau: float) -> Tensor:
     """Positions [n, B] with confidence > tau; where there is none, the most confident one."""
     sure = picks.confidence > tau
-    alone = ~sure.any(dim=1)
-    sure[alone.nonzero().flatten(), picks.best()[alone]] = True
-    return sure
+    return sure | (picks.first() & ~sure.any(dim=1, keepdim=True))

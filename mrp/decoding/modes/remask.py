@@ -34,30 +34,28 @@ class Remask(Mode):
     rule: Rule = "confidence"
     delta: float = 1.0
 
-    def round(self, session: Session) -> None:
+    def round(self, session: Session, plan: int) -> None:
         """One denoising step of every sample, and one head pass where several were revealed."""
-        rows = session.rows()
-        before = session.block(rows)
-        hidden = session.denoise(rows)
-        picks = session.picks(rows, hidden)
+        before = session.ids.clone()
+        hidden = session.denoise()
+        picks = session.pick(hidden)
         fresh = above(picks, self.tau)
-        session.reveal(rows, fresh, picks.tokens, "backbone")
+        session.reveal(fresh, picks.tokens, "backbone")
 
         several = fresh.sum(dim=1) > 1  # a single fresh token stays in any case
-        if several.any():
-            rows, fresh, hidden = rows[several], fresh[several], hidden[several]
-            ids = session.block(rows) if self.condition == "revealed" else before[several]
-            corrected = session.correct(rows, ids, hidden, "head_remask")
-            doubt, limit = self.doubt(session, corrected, hidden, picks.tokens[several])
-            session.remask(rows, veto(fresh, doubt, limit))
+        if session.any(several):
+            ids = session.ids if self.condition == "revealed" else before
+            corrected = session.correct(ids, hidden, several, "head_remask")
+            doubt, limit = self.doubt(session, corrected, hidden, picks.tokens)
+            session.remask(veto(fresh, doubt, limit) & several[:, None])
 
     def doubt(
         self, session: Session, corrected: Tensor, hidden: Tensor, tokens: Tensor
     ) -> tuple[Tensor, float]:
         """How doubtful the tokens [n, B] are, [n, B], and the limit above which one is vetoed."""
         if self.rule == "confidence":
-            return -probability(session.logits(corrected), tokens), -self.tau
-        moved = session.backbone.logits(corrected - hidden).gather(2, tokens[..., None])
+            return -probability(session.forwards.logits(corrected), tokens), -self.tau
+        moved = session.model.logits(corrected - hidden).gather(2, tokens[..., None])
         return moved.squeeze(2).abs().float(), self.delta
 
 

@@ -9,12 +9,15 @@ state accepted last:
     commit   the a accepted drafts, and the backbone's pick at C(a) for free
     keep     h of C(a) for the next round
 
-Static decoding would have taken exactly these picks one by one, so the text is the same.
+Static decoding would have taken exactly these picks one by one, so the text is the same. A block
+that has not been denoised yet has no h to draft from: its first round is the same with no drafts,
+a plain step.
 """
 
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
 
@@ -22,8 +25,6 @@ import torch
 from torch import Tensor
 
 from mrp.decoding.modes.base import Mode
-from mrp.decoding.modes.direct import reveal_best
-from mrp.decoding.picks import pick
 from mrp.decoding.session import Session
 
 
@@ -46,48 +47,43 @@ class Verified(Mode):
         return self.k + 1
 
     @abstractmethod
-    def draft(self, session: Session, rows: Tensor, useful: Tensor) -> Drafts:
-        """Draft `useful` [n] picks for the current blocks; columns behind those are not read."""
+    def draft(self, session: Session, useful: Tensor, k: int) -> Drafts:
+        """Draft `useful` [n] <= k picks for each block; columns behind those are not read."""
 
-    def round(self, session: Session) -> None:
-        """Open fresh blocks with a plain step; draft and verify in the others."""
-        rows = session.rows()
-        kept = session.has_kept[rows]
-        fresh, rows = rows[~kept], rows[kept]
-        if len(fresh):
-            hidden = session.denoise(fresh)
-            reveal_best(session, fresh, hidden, "backbone")
-            session.keep(fresh, hidden)
-        if len(rows):
-            self.draft_and_verify(session, rows)
+    def plan(self, open_: Sequence[int], fresh: Sequence[bool]) -> int:
+        """The most drafts that any lane can use."""
+        return max(
+            0 if new else min(self.k, count - 1) for count, new in zip(open_, fresh, strict=True)
+        )
 
-    def draft_and_verify(self, session: Session, rows: Tensor) -> None:
-        """One round of samples that have kept hidden states."""
+    def round(self, session: Session, plan: int) -> None:
+        """Draft, verify, accept, commit, keep."""
+        block, fresh = session.ids, session.fresh[:, None]
         # The last masked position is the bonus of the state before it: it needs no draft.
-        useful = (session.masked(rows).sum(dim=1) - 1).clamp(max=self.k)
-        drafts = self.draft(session, rows, useful)
-        k = drafts.positions.shape[1]
-        states = candidates(session.block(rows), drafts)
-        hidden = session.verify(rows, states)
-        picks = pick(session.logits(hidden), states == session.mask_id)
+        useful = (session.masked().sum(dim=1) - 1).clamp(0, plan).masked_fill(session.fresh, 0)
+        drafts = self.draft(session, useful, plan)
+        states = candidates(block, drafts)
+        hidden = session.verify(states, useful)
+        picks = session.pick(hidden, states == session.mask_id)
         best = picks.best()
         best_token = picks.tokens.gather(2, best[..., None]).squeeze(2)
 
-        agrees = (best[:, :k] == drafts.positions) & (best_token[:, :k] == drafts.tokens)
-        agrees &= torch.arange(k, device=rows.device) < useful[:, None]
+        agrees = (best[:, :plan] == drafts.positions) & (best_token[:, :plan] == drafts.tokens)
+        agrees &= torch.arange(plan, device=block.device) < useful[:, None]
         accepted = agrees.long().cumprod(dim=1).sum(dim=1)
 
-        each = torch.arange(len(rows), device=rows.device)
-        committed = states[each, accepted]
-        from_draft = committed != session.block(rows)
-        bonus = torch.zeros_like(from_draft)
-        bonus[each, best[each, accepted]] = True
-        session.reveal(rows, from_draft, committed, "draft")
-        session.reveal(rows, bonus, best_token[each, accepted, None].expand_as(bonus), "bonus")
-        session.keep(rows, hidden[each, accepted])
-        session.count(rows, "proposed", useful)
-        session.count(rows, "accepted", accepted)
-        session.count(rows, "bonus", torch.ones_like(accepted))
+        lane = torch.arange(len(block), device=block.device)
+        committed = states[lane, accepted]
+        bonus = torch.zeros_like(fresh.expand_as(block)).scatter_(
+            1, best[lane, accepted, None], True
+        )
+        token = best_token[lane, accepted, None].expand_as(block)
+        session.reveal(committed != block, committed, "draft")
+        session.reveal(bonus & fresh, token, "backbone")
+        session.reveal(bonus & ~fresh, token, "bonus")
+        session.keep(hidden[lane, accepted])
+        session.count("proposed", useful)
+        session.count("accepted", accepted)
 
 
 def candidates(block: Tensor, drafts: Drafts) -> Tensor:
@@ -108,25 +104,21 @@ class Speculative(Verified):
     name: ClassVar[str] = "speculative"
     needs_head: ClassVar[bool] = True
 
-    def draft(self, session: Session, rows: Tensor, useful: Tensor) -> Drafts:
+    def draft(self, session: Session, useful: Tensor, k: int) -> Drafts:
         """One head pass a draft; it takes the best masked position under the corrected logits."""
-        block, accumulated = session.block(rows), session.kept(rows)
-        positions = rows.new_zeros(len(rows), int(useful.max()))
-        tokens = torch.zeros_like(positions)
-        drafting = torch.arange(len(rows), device=rows.device)
-        for number in range(positions.shape[1]):
-            going_on = useful[drafting] > number
-            drafting, block = drafting[going_on], block[going_on]
-            accumulated = session.correct(
-                rows[drafting], block, accumulated[going_on], "head_draft"
-            )
-            picks = pick(session.logits(accumulated), block == session.mask_id)
+        block, accumulated = session.ids, session.kept
+        positions, tokens = [], []
+        for number in range(k):
+            drafting = useful > number
+            accumulated = session.correct(block, accumulated, drafting, "head_draft")
+            picks = session.pick(accumulated, (block == session.mask_id) & drafting[:, None])
             position = picks.best()[:, None]
             token = picks.tokens.gather(1, position)
             block = block.scatter(1, position, token)
-            positions[drafting, number] = position.squeeze(1)
-            tokens[drafting, number] = token.squeeze(1)
-        return Drafts(positions, tokens)
+            positions.append(position)
+            tokens.append(token)
+        nothing = useful.new_zeros(len(useful), 0)
+        return Drafts(torch.cat((nothing, *positions), 1), torch.cat((nothing, *tokens), 1))
 
 
 @dataclass(frozen=True)
@@ -135,8 +127,8 @@ class SelfSpeculative(Verified):
 
     name: ClassVar[str] = "self_speculative"
 
-    def draft(self, session: Session, rows: Tensor, useful: Tensor) -> Drafts:
+    def draft(self, session: Session, useful: Tensor, k: int) -> Drafts:
         """The most confident of the still-masked positions, from the logits one token stale."""
-        picks = session.picks(rows, session.kept(rows))
-        positions = picks.odds.sort(dim=1, stable=True).indices[:, : int(useful.max())]
+        picks = session.pick(session.kept)
+        positions = picks.odds.sort(dim=1, stable=True).indices[:, :k]
         return Drafts(positions, picks.tokens.gather(1, positions))

@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-import torch
-
 from mrp.decoding.modes.base import Mode
 from mrp.decoding.session import Session
 
@@ -22,15 +20,13 @@ class Static(Mode):
     name: ClassVar[str] = "static"
     steps: int = 0
 
-    def round(self, session: Session) -> None:
-        """One denoising step of every sample."""
-        rows = session.rows()
-        schedule = torch.tensor(self._schedule(session.block_size), device=session.device)
-        count = schedule[session.block_step[rows]]
-        picks = session.picks(rows, session.denoise(rows))
-        session.reveal(rows, picks.top(count), picks.tokens, "backbone")
-
-    def _schedule(self, block: int) -> list[int]:
-        """Reveals of each step: block / steps, the remainder going to the first steps."""
-        steps = self.steps or block
-        return [block // steps + (step < block % steps) for step in range(steps)]
+    def round(self, session: Session, plan: int) -> None:
+        """One denoising step of every sample: block / steps reveals, the rest to the first."""
+        block, steps = session.block_size, self.steps or session.block_size
+        picks = session.pick(session.denoise())
+        if steps == block:
+            where = picks.first()
+        else:
+            done = session.block_step - 1  # steps of this block before this one
+            where = picks.top(block // steps + (done < block % steps).long())
+        session.reveal(where, picks.tokens, "backbone")
