@@ -82,11 +82,12 @@ def tensor_files(directory: Path, part: Part) -> dict[str, Path]:
     files = weight_files(directory, part)
     if (directory / WEIGHTS).exists():
         with open_weights(files[0]) as file:
-            return {name: files[0] for name in file.keys() if part_of(name) == part}  # noqa: SIM118
-    held: dict[Path, set[str]] = {}
+            names = sorted(name for name in file.keys() if part_of(name) == part)  # noqa: SIM118
+        return dict.fromkeys(names, files[0])
+    held: dict[Path, list[str]] = {}
     for path in files:
         with open_weights(path) as file:
-            held[path] = {name for name in file.keys() if part_of(name) == part}  # noqa: SIM118
+            held[path] = sorted(name for name in file.keys() if part_of(name) == part)  # noqa: SIM118
     found = {name: path for path, names in held.items() for name in names}
     for name, shard in _read_index(directory / INDEX).items():
         if part_of(name) != part:
