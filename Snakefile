@@ -16,7 +16,7 @@ from snakemake.utils import min_version
 
 from mrp import grid, source
 from mrp.errors import UserError
-from mrp.leases import gpu_per_job
+from mrp.leases import gpu_per_job, visible_devices
 from mrp.places import check_folders
 
 min_version("9.18")
@@ -51,6 +51,10 @@ except UserError as error:
 # one backbone can be run without the others, and tables written again without any.
 if workflow.output_settings.dryrun and (MISSING := grid.missing_pieces(SUITE, HEADS)):
     logger.warning(f"mrp: note: {grid.missing_message(SUITE, MISSING)}")
+
+# GPUs that may be busy at once, where --resources does not say it: those of this machine.
+if visible_devices():
+    workflow.global_resources.setdefault("gpu", len(visible_devices()))
 
 # The rules' `mrp` is the one beside this Python, also where its environment is not activated.
 os.environ.update(PATH=f"{os.path.dirname(sys.executable)}{os.pathsep}{os.getenv('PATH')}")

@@ -60,13 +60,21 @@ def gpu_per_job(device: str, count: object = 1) -> int:
         count: one, or the setting gpus_per_training.
 
     Raises:
-        UserError: an unknown device, or no whole number of at least 1.
+        UserError: an unknown device, no whole number of at least 1, or more than are visible.
     """
     if device not in DEVICES:
         raise UserError(f"device: {device!r} is not one of {', '.join(DEVICES)}")
     if not isinstance(count, int) or isinstance(count, bool) or count < 1:
         raise UserError(f"gpus_per_training: {count!r} is no whole number of at least 1")
-    return count if device == "cuda" or (device == "auto" and visible_devices()) else 0
+    if device == "cuda":  # also from a cluster's login node, which has none itself
+        return count
+    names = visible_devices() if device == "auto" else []
+    if names and count > len(names):
+        raise UserError(
+            f"gpus_per_training: {count}, but visible are {len(names)} ({', '.join(names)}); lower "
+            "it, or set device: cuda where a cluster's nodes have more"
+        )
+    return count if names else 0
 
 
 @contextlib.contextmanager

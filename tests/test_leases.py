@@ -284,13 +284,20 @@ def test_without_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
         pass
 
 
-def test_a_workflow_asks_for_a_gpu_only_where_there_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert [gpu_per_job(device) for device in ("auto", "cpu", "cuda")] == [1, 0, 1]
+def test_a_workflow_asks_for_gpus_only_where_there_are_some(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert [gpu_per_job(device, 2) for device in ("auto", "cpu", "cuda")] == [2, 0, 2]
+    with pytest.raises(UserError, match=r"gpus_per_training: 3, but visible are 2 \(0, 1\)"):
+        gpu_per_job("auto", 3)
     monkeypatch.setenv("MRP_FAKE_GPUS", "0")
     # cuda: also from a cluster's login node, which has none itself.
-    assert [gpu_per_job(device) for device in ("auto", "cpu", "cuda")] == [0, 0, 1]
+    assert [gpu_per_job(device, 3) for device in ("auto", "cpu", "cuda")] == [0, 0, 3]
     with pytest.raises(UserError, match="device: 'gpu' is not one of"):
         gpu_per_job("gpu")
+    for count in (0, -1, 1.5, "2", True, None):
+        with pytest.raises(UserError, match=r"gpus_per_training: .* is no whole number of at"):
+            gpu_per_job("auto", count)
 
 
 UUIDS = ["GPU-11aa", "GPU-22bb", "GPU-33cc"]
