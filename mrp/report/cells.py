@@ -140,9 +140,10 @@ def difference(name: str, lacking: str) -> Callable[[RowSeries], Cell]:
             return none(lacking)
         low, high = row[f"{name}_low"], row[f"{name}_high"]
         p = row.get(f"{name}_p")
-        hint = "" if p is None or pd.isna(p) else f"McNemar's exact test: p = {p:.2g}"
+        tested = "" if p is None or pd.isna(p) else f"\np = {p:.2g}"
+        hint = "p: McNemar's exact test" if tested else ""
         tone = "up" if low > 0 else "down" if high < 0 else ""
-        detail = f"{points(low)} to {points(high)}"
+        detail = f"{points(low)} to {points(high)}{tested}"
         return Cell(points(row[name]), detail, hint, row[name], row["job"], tone)
 
     return cell
@@ -206,27 +207,48 @@ def time_ratio(row: RowSeries) -> Cell:
 
 
 def published_accuracy(row: RowSeries) -> Cell:
-    """The paper's accuracy; below, ours minus theirs."""
+    """The paper's accuracy."""
     if pd.isna(row["published_accuracy"]):
         return none("not published")
-    gap = row["accuracy"] - row["published_accuracy"]
-    low, high = (row[f"accuracy_{end}"] - row["published_accuracy"] for end in ("low", "high"))
-    tone = "up" if low > 0 else "down" if high < 0 else ""
-    return Cell(
-        percent(row["published_accuracy"]),
-        f"ours {points(gap)}\n{points(low)} to {points(high)}",
-        value=row["published_accuracy"],
-        tone=tone,
-    )
+    return Cell(percent(row["published_accuracy"]), value=row["published_accuracy"])
+
+
+def accuracy_gap(row: RowSeries) -> Cell:
+    """Our accuracy minus the paper's with its interval, and ours by the paper's own scoring."""
+    if pd.isna(row["accuracy_gap"]):
+        return none(DASH)
+    detail = f"{points(row['accuracy_gap_low'])} to {points(row['accuracy_gap_high'])}"
+    if row["paper_rule"] and row["accuracy_here"] != row["accuracy"]:
+        detail += f"\nby its rule {percent(row['accuracy_here'])}"
+    hint = "" if not row["paper_rule"] else "scored by the paper's own rule"
+    return Cell(points(row["accuracy_gap"]), detail, hint, row["accuracy_gap"], row["job"])
 
 
 def published_speedup(row: RowSeries) -> Cell:
-    """The paper's speedup; below, ours minus theirs."""
+    """The paper's speedup."""
     if pd.isna(row["published_speedup"]):
         return none("not published")
-    value = row["published_speedup"]
-    gap = row["time_ratio"] - value
-    return Cell(times(value), "" if pd.isna(gap) else f"ours {signed(gap, 2)}", value=value)
+    return Cell(times(row["published_speedup"]), value=row["published_speedup"])
+
+
+def speedup_gap(row: RowSeries) -> Cell:
+    """Our time ratio minus the paper's with its interval."""
+    if pd.isna(row["speedup_gap"]):
+        return none(DASH)
+    detail = ""
+    if not pd.isna(row["speedup_gap_low"]):
+        detail = f"{signed(row['speedup_gap_low'], 2)} to {signed(row['speedup_gap_high'], 2)}"
+    return Cell(signed(row["speedup_gap"], 2), detail, value=row["speedup_gap"], job=row["job"])
+
+
+def verdict(name: str) -> Callable[[RowSeries], Cell]:
+    """What the comparison with the paper comes to."""
+    tones = {"reproduced": "up", "not reproduced": "down", "not published": "none", "": "none"}
+
+    def cell(row: RowSeries) -> Cell:
+        return Cell(row[name] or DASH, tone=tones.get(row[name], ""))
+
+    return cell
 
 
 def is_baseline(row: RowSeries) -> bool:

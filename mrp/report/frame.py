@@ -33,7 +33,7 @@ OUTDATED = "outdated"
 NUMERIC_OPTIONS = ("k", "steps", "tau", "scale", "delta")
 # Every row has all columns, also where a mode has no such number (NaN) or a job has no record.
 NUMBERS = (
-    *("n", "correct", "accuracy", "accuracy_low", "accuracy_high"),
+    *("n", "correct", "accuracy", "accuracy_low", "accuracy_high", "paper_rule_correct"),
     *("tpf", "tpf_low", "tpf_high", "tpf_end_to_end"),
     *("forwards_per_answer", "other_forwards_per_answer", "head_per_token"),
     *("acceptance", "vetoed_per_token"),
@@ -51,6 +51,7 @@ class Outcome:
         correct: [n]; texts: the n answers.
         tokens: generated tokens [n], as the record counts them.
         forwards: denoising and verifying forwards [n].
+        paper_rule: how many are right by the paper's own rule; None for a task without one.
     """
 
     problems: tuple[str, ...]
@@ -58,6 +59,7 @@ class Outcome:
     texts: tuple[str, ...]
     tokens: Floats
     forwards: Floats
+    paper_rule: int | None = None
 
 
 @dataclass(frozen=True)
@@ -68,7 +70,7 @@ class Results:
         suite: its name.
         rows: the tidy table in the suite's order, indexed 0, 1, ...
         outcomes: by (job, task); none for a job without a record.
-        provenance: of every record, in the suite's order.
+        provenance: of every record, in the suite's order, with the notes on each task's scores.
     """
 
     suite: str
@@ -99,7 +101,8 @@ def load_results(suite: Suite, results: Path, heads: HeadsFrom = "released") -> 
                 numbers = _numbers(record["tasks"][task], found[task])
                 rows.append({**labels, "task": task, "status": "done", "note": "", **numbers})
                 outcomes[job.id, task] = found[task]
-            provenance.append({"job": job.id, **record["provenance"]})
+            notes = {task: record["tasks"][task].get("notes", []) for task in job.tasks}
+            provenance.append({"job": job.id, "notes": notes, **record["provenance"]})
         except (KeyError, TypeError, ValueError, ZeroDivisionError) as error:
             raise UserError(_damaged(layout.record(job.id), error)) from None
     if not outcomes:
@@ -164,8 +167,9 @@ def _numbers(entry: dict[str, Any], outcome: Outcome) -> dict[str, float | None]
     counts = {name: int(entry["counts"][name]) for name in COUNTERS}
     n, correct = int(entry["n"]), int(entry["correct"])
     made, decoding = counts["generated"], counts["denoise"] + counts["verify"]
-    theirs = len(outcome.problems), outcome.correct.sum(), outcome.tokens.sum()
-    if (n, correct, made) != theirs or outcome.forwards.sum() != decoding:
+    by_rule = int(entry["paper_rule"]["correct"]) if "paper_rule" in entry else None
+    theirs = len(outcome.problems), outcome.correct.sum(), outcome.tokens.sum(), outcome.paper_rule
+    if (n, correct, made, by_rule) != theirs or outcome.forwards.sum() != decoding:
         raise ValueError("it does not add up from the samples.jsonl beside it")
     other = counts["prefill"] + counts["store"]
     accuracy = wilson(correct, n)
@@ -177,6 +181,7 @@ def _numbers(entry: dict[str, Any], outcome: Outcome) -> dict[str, float | None]
         "accuracy": accuracy.value,
         "accuracy_low": accuracy.low,
         "accuracy_high": accuracy.high,
+        "paper_rule_correct": by_rule,
         "tpf": made / decoding,
         "tpf_low": tpf.low,
         "tpf_high": tpf.high,
@@ -208,12 +213,14 @@ def _read_samples(path: Path, tasks: Sequence[str]) -> dict[str, Outcome]:
 
 def _outcome(lines: list[dict[str, Any]]) -> Outcome:
     counts = [line["counts"] for line in lines]
+    by_rule = bool(lines) and all(line.get("paper_rule") is not None for line in lines)
     return Outcome(
         problems=tuple(str(line["doc_id"]) for line in lines),
         correct=np.array([bool(line["correct"]) for line in lines]),
         texts=tuple(str(line["text"]) for line in lines),
         tokens=np.array([float(count["generated"]) for count in counts]),
         forwards=np.array([float(count["denoise"] + count["verify"]) for count in counts]),
+        paper_rule=sum(bool(line["paper_rule"]) for line in lines) if by_rule else None,
     )
 
 

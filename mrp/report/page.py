@@ -17,19 +17,36 @@ from mrp.report.comparisons import compare
 from mrp.report.findings import FAILS, HOLDS, MIXED, OPEN, Finding, build_findings
 from mrp.report.frame import Results
 from mrp.report.tables import build_tables
+from mrp.report.verdicts import (
+    FAILED,
+    REPRODUCED,
+    UNPUBLISHED,
+    WITHIN,
+    Summary,
+    summarize,
+    with_verdicts,
+)
 
 DIGITS = "%.6g"  # of numbers in CSV files: more than any of them is known to
 
-
+PAPER_SLUGS = {REPRODUCED: "holds", WITHIN: "open", FAILED: "fails", UNPUBLISHED: "none"}
 TALLIES = {HOLDS: "hold", MIXED: "mixed", OPEN: "undecided", FAILS: "do not hold"}
 
 
 @dataclass(frozen=True)
 class Header:
-    """What stands above the tables: (name, value) pairs, and the jobs without a record."""
+    """What stands above the tables.
+
+    Attributes:
+        facts: (name, value) pairs.
+        absent: (job, why) for jobs without a record.
+        notes: (task, note, jobs that have it), of the scoring.
+        jobs: how many the suite has.
+    """
 
     facts: tuple[tuple[str, str], ...]
     absent: tuple[tuple[str, str], ...]
+    notes: tuple[tuple[str, str, int], ...]
     jobs: int
 
 
@@ -51,16 +68,18 @@ def write_tables(
         The files.
     """
     rows = compare(results)
+    judged = with_verdicts(rows, published)
     page = render(
         results.suite,
         _header(results, rows),
         build_tables(rows, published),
+        summarize(judged),
         build_findings(results, rows),
         links or {},
     )
     html, csv = Path(out) / "tables.html", Path(out) / "tables.csv"
     atomic_write_text(html, page)
-    atomic_write_text(csv, rows.to_csv(index=False, float_format=DIGITS, lineterminator="\n"))
+    atomic_write_text(csv, judged.to_csv(index=False, float_format=DIGITS, lineterminator="\n"))
     return [html, csv]
 
 
@@ -68,6 +87,7 @@ def render(
     suite: str,
     header: Header,
     tables: Sequence[Table],
+    paper: Summary | None,
     findings: Sequence[Finding],
     links: Mapping[str, str],
 ) -> str:
@@ -84,10 +104,11 @@ def render(
         suite=suite,
         header=header,
         tables=tables,
+        paper=paper,
         findings=findings,
         links=links,
         verdicts=[(name, tally, counts[name]) for name, tally in TALLIES.items() if counts[name]],
-        slugs={HOLDS: "holds", FAILS: "fails", OPEN: "open", MIXED: "mixed"},
+        slugs={HOLDS: "holds", FAILS: "fails", OPEN: "open", MIXED: "mixed", **PAPER_SLUGS},
     )
 
 
@@ -113,7 +134,14 @@ def _header(results: Results, rows: pd.DataFrame) -> Header:
     by_job = rows.drop_duplicates("job")
     absent = by_job[by_job["status"] != "done"]
     pairs = tuple(zip(absent["job"], absent["note"], strict=True))
-    return Header(facts, pairs, len(by_job))
+    counts = Counter(
+        (task, str(note))
+        for record in known
+        for task, notes in record["notes"].items()
+        for note in notes
+    )
+    notes = tuple((task, note, count) for (task, note), count in counts.items())
+    return Header(facts, pairs, notes, len(by_job))
 
 
 def _values(found: Any) -> str:

@@ -11,6 +11,8 @@ from mrp.errors import UserError
 COLUMNS = ("table", "backbone", "head", "mode", "k", "tau", "task", "metric", "value")
 # Settings that the paper does not report, so that a row with one has no published counterpart.
 OWN = {"scale": 1.0, "rule": "confidence"}
+# Problems of each benchmark, all of which the paper's accuracies are shares of.
+SIZES = {"gsm8k": 1319, "math500": 500, "humaneval": 164, "mbpp": 257}
 KEYS = ["table", "backbone", "task", "mode", "head_variant", "k", "tau"]
 
 
@@ -45,12 +47,20 @@ def read_published(path: Path) -> pd.DataFrame:
     return wide
 
 
-def join_published(rows: pd.DataFrame, published: pd.DataFrame, table: str) -> pd.DataFrame:
-    """Our rows with the columns published_accuracy and published_speedup of one of its tables.
+def join_published(
+    rows: pd.DataFrame, published: pd.DataFrame, table: str | None = None
+) -> pd.DataFrame:
+    """Our rows with published_accuracy, published_speedup and published_table, where they are from.
 
     A head counts by its variant, whoever trained it; a row without a counterpart has NaN.
+
+    Args:
+        rows: of `frame.Results`.
+        published: of `read_published`.
+        table: one of the paper's tables; all of them, the first that has a row, if not given.
     """
-    wanted = published[published["table"] == table]
+    wanted = published if table is None else published[published["table"] == table]
+    wanted = wanted.drop_duplicates(KEYS[1:])
     keys = rows[["backbone", "task", "mode", "head_variant", "k", "tau"]].copy()
     keys["head_variant"] = keys["head_variant"].fillna("")
     # Our task files are named after their benchmark with this harness's prefix.
@@ -62,6 +72,7 @@ def join_published(rows: pd.DataFrame, published: pd.DataFrame, table: str) -> p
     for option, usual in OWN.items():
         own |= rows[option].notna() & (rows[option] != usual)
     joined = rows.copy()
+    joined["published_table"] = found["table"].mask(own)
     joined["published_accuracy"] = found["accuracy"].mask(own)
     joined["published_speedup"] = found["speedup"].mask(own)
     return joined

@@ -32,7 +32,7 @@ class Estimate:
     high: float
 
 
-def wilson(correct: int, n: int) -> Estimate:
+def wilson(correct: float, n: int) -> Estimate:
     """Wilson's score interval of a proportion; it stays inside [0, 1] and is sane at 0 and n."""
     p, z2 = correct / n, Z * Z
     centre = (p + z2 / (2 * n)) / (1 + z2 / n)
@@ -79,6 +79,20 @@ def paired_difference(first: Bools, second: Bools) -> Estimate:
         value,
         value - half(one.value - one.low, two.high - two.value),
         value + half(two.value - two.low, one.high - one.value),
+    )
+
+
+def independent_difference(first: Estimate, second: Estimate) -> Estimate:
+    """Difference of two independent proportions, each with its Wilson interval, first minus second.
+
+    Newcombe's hybrid score interval (1998, independent proportions, method 10). It holds zero
+    wherever either interval holds the other's value.
+    """
+    value = first.value - second.value
+    return Estimate(
+        value,
+        value - math.hypot(first.value - first.low, second.high - second.value),
+        value + math.hypot(first.high - first.value, second.value - second.low),
     )
 
 

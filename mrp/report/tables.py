@@ -10,7 +10,7 @@ import pandas as pd
 from mrp.report import cells
 from mrp.report.cells import Cell, Column, Group, Row, RowSeries, Table
 from mrp.report.comparisons import reference, select
-from mrp.report.published import join_published
+from mrp.report.verdicts import with_verdicts
 
 # A control without a head is compared with a head where its tokens per forward are this near.
 NEAR = 0.1
@@ -22,8 +22,17 @@ TPF_END = Column("TPF end to end", "all forwards", cells.plain("tpf_end_to_end")
 FORWARDS = Column("Forwards", "an answer", cells.forwards, "low")
 HEAD = Column("Head passes", "a token", cells.plain("head_per_token"))
 TIME = Column("Time ratio", "tokens/s over static's", cells.time_ratio, "high")
-PAPER_ACCURACY = Column("Paper", "accuracy, %", cells.published_accuracy)
-PAPER_SPEEDUP = Column("Paper", "speedup", cells.published_speedup)
+# What stands beside our accuracy and our time ratio where the paper has a number for the table.
+PAPER_ACCURACY = (
+    Column("Paper", "accuracy, %", cells.published_accuracy),
+    Column("Difference", "ours minus the paper's, points", cells.accuracy_gap),
+    Column("Verdict", "on accuracy", cells.verdict("accuracy_verdict")),
+)
+PAPER_SPEEDUP = (
+    Column("Paper", "speedup", cells.published_speedup),
+    Column("Difference", "ours minus the paper's", cells.speedup_gap),
+    Column("Verdict", "on speedup", cells.verdict("speedup_verdict")),
+)
 
 
 def build_tables(rows: pd.DataFrame, published: pd.DataFrame | None) -> list[Table]:
@@ -34,18 +43,12 @@ def build_tables(rows: pd.DataFrame, published: pd.DataFrame | None) -> list[Tab
         published: of `published.read_published`, or None.
     """
     found = [
-        _residual_or_direct(_with_paper(rows, published, "residual_vs_direct")),
-        _speculative(_with_paper(rows, published, "speculative")),
-        _direct(_with_paper(rows, published, "direct")),
-        _remask(_with_paper(rows, published, "remask")),
+        _residual_or_direct(with_verdicts(rows, published, "residual_vs_direct")),
+        _speculative(with_verdicts(rows, published, "speculative")),
+        _direct(with_verdicts(rows, published, "direct")),
+        _remask(with_verdicts(rows, published, "remask")),
     ]
     return [table for table in found if table.groups]
-
-
-def _with_paper(rows: pd.DataFrame, published: pd.DataFrame | None, table: str) -> pd.DataFrame:
-    if published is not None:
-        return join_published(rows, published, table)
-    return rows.assign(published_accuracy=float("nan"), published_speedup=float("nan"))
 
 
 # ---- 1: residual against direct objective --------------------------------------------------------
@@ -98,8 +101,9 @@ def _accuracy_with_tpf(row: RowSeries) -> Cell:
     shown = cells.accuracy(row)
     detail = f"{shown.detail}\nTPF {row['tpf']:.2f}"
     if not pd.isna(row["published_accuracy"]):
-        gap = cells.points(row["accuracy"] - row["published_accuracy"])
-        detail += f"\npaper {cells.percent(row['published_accuracy'])}, ours {gap}"
+        paper = cells.percent(row["published_accuracy"])
+        detail += f"\npaper {paper}, ours {cells.accuracy_gap(row).text}"
+        detail += f"\n{row['accuracy_verdict']}"
     return Cell(shown.text, detail, shown.hint, shown.value, shown.job)
 
 
@@ -140,6 +144,7 @@ def _control_cell(cell: pd.DataFrame, direct: pd.DataFrame, k: int) -> Cell:
 def _speculative(rows: pd.DataFrame) -> Table:
     columns = [
         *(ACCURACY, *_paper(rows, ("speculative", "self_speculative"), PAPER_ACCURACY)),
+        VERSUS_STATIC,
         Column("Same as static", "answers", cells.same_text),
         Column("Accepted", "% of drafts", cells.share("acceptance", ("accepted", "proposed"))),
         *(TPF, TPF_END, FORWARDS, HEAD, TIME),
@@ -219,6 +224,7 @@ def _remask(rows: pd.DataFrame) -> Table:
     """Dynamic and every way of remasking, tau by tau."""
     columns = [
         *(ACCURACY, *_paper(rows, ("dynamic", "remask"), PAPER_ACCURACY)),
+        VERSUS_STATIC,
         Column("Gain at equal τ", "points", _gain("vs_dynamic", "dynamic not run")),
         TPF,
         Column("Dynamic", "% at this TPF", _dynamic_there),
@@ -327,7 +333,9 @@ def _static_note(cell: pd.DataFrame) -> str:
     return f"static {shown.text} % ({shown.detail}) at TPF {row['tpf']:.2f}"
 
 
-def _paper(rows: pd.DataFrame, modes: tuple[str, ...], column: Column) -> list[Column]:
-    """The column, if the paper has a number for any of the rows."""
-    name = "published_speedup" if column is PAPER_SPEEDUP else "published_accuracy"
-    return [column] if rows[rows["mode"].isin(modes)][name].notna().any() else []
+def _paper(
+    rows: pd.DataFrame, modes: tuple[str, ...], columns: tuple[Column, ...]
+) -> tuple[Column, ...]:
+    """The columns, if the paper has a number for any of the rows."""
+    name = "published_speedup" if columns is PAPER_SPEEDUP else "published_accuracy"
+    return columns if rows[rows["mode"].isin(modes)][name].notna().any() else ()

@@ -9,6 +9,7 @@ from mrp.report.statistics import (
     Bools,
     curve,
     gain_at_equal_speed,
+    independent_difference,
     interpolate,
     mcnemar,
     mean_of,
@@ -54,6 +55,22 @@ def test_paired_difference(table: tuple[int, int, int, int], low: float, high: f
     # Where phi is 0 the half widths are the root of the sum of squares of Wilson's.
     expected = (low, high) if table[0] else (-wilson(0, 30).high, wilson(0, 30).high)
     assert (found.low, found.high) == pytest.approx(expected, abs=5e-5)
+
+
+@pytest.mark.parametrize(
+    ("one", "two", "low", "high"),
+    [
+        ((56, 70), (48, 80), 0.0524, 0.3339),  # Newcombe 1998 (independent), method 10
+        ((9, 10), (3, 10), 0.1705, 0.8090),
+        ((5, 56), (0, 29), -0.0381, 0.1926),
+    ],
+)
+def test_independent_difference(
+    one: tuple[int, int], two: tuple[int, int], low: float, high: float
+) -> None:
+    found = independent_difference(wilson(*one), wilson(*two))
+    assert found.value == pytest.approx(one[0] / one[1] - two[0] / two[1])
+    assert (found.low, found.high) == pytest.approx((low, high), abs=5e-5)
 
 
 def test_paired_difference_turns_with_its_sides() -> None:
