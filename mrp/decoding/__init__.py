@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mrp.decoding.engine import decode
+from mrp.decoding.engine import Decoder, decode
 from mrp.decoding.modes import MODES, Mode, make_mode
 from mrp.decoding.sample import (
     COUNTERS,
@@ -16,6 +16,7 @@ __all__ = [
     "COUNTERS",
     "MODES",
     "Decoded",
+    "Decoder",
     "Mode",
     "Trace",
     "decode",

@@ -4,20 +4,22 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from typing import Literal
 
 import torch
 
+from mrp.decoding.graphs import FixedRounds, GraphRounds
 from mrp.decoding.modes import Mode
 from mrp.decoding.sample import Decoded, Sample
-from mrp.decoding.session import Session
+from mrp.decoding.session import Choose, Session
 from mrp.errors import UserError
 from mrp.models.head import Head
 from mrp.models.transformer import Backbone
 
+Rounds = Literal["exact", "fixed", "graphs"]
 StopCheck = Callable[[int, list[int]], bool]
 
 
-@torch.inference_mode()
 def decode(
     backbone: Backbone,
     head: Head | None,
@@ -27,48 +29,108 @@ def decode(
     batch_size: int = 32,
     stop: StopCheck | None = None,
 ) -> Iterator[Decoded]:
-    """Decode prompts with a mode; a finished sample's slot is refilled from the queue.
+    """Decode prompts once; see `Decoder`, which is for decoding repeatedly."""
+    return Decoder(backbone, head, mode, batch_size).decode(prompts, max_new_tokens, stop)
 
-    A sample ends at the block in which an end token was revealed after the prompt, when `stop` says
-    so, or at the block that reaches its budget.
 
-    Args:
-        backbone: the frozen backbone; its device and dtype are used throughout.
-        head: needed by the modes with `needs_head`, otherwise ignored.
-        prompts: token ids of each prompt, not empty, without the mask token.
-        mode: see `make_mode`.
-        max_new_tokens: the budget of new tokens, one for all or one a prompt.
-        batch_size: how many samples are decoded together; does not change the results.
-        stop: asked after each finished block with the prompt's index and its new ids so far.
+class Decoder:
+    """A mode ready to decode: keeps caches, packed weights and captured graphs between calls."""
 
-    Yields:
-        Samples as they finish, in no particular order.
+    def __init__(
+        self,
+        backbone: Backbone,
+        head: Head | None,
+        mode: Mode,
+        batch_size: int = 32,
+        *,
+        rounds: Rounds | None = None,
+        choose: Choose | None = None,
+    ) -> None:
+        """Take the models.
 
-    Raises:
-        UserError: a prompt is empty, holds the mask token, a budget is below 1, or the mode needs a
-            head and there is none.
-    """
-    budgets = (
-        [max_new_tokens] * len(prompts) if isinstance(max_new_tokens, int) else list(max_new_tokens)
-    )
-    _check(backbone, head, prompts, mode, budgets, batch_size)
-    block = backbone.config.block_size
-    totals = [len(p) + n for p, n in zip(prompts, budgets, strict=True)]
-    session = Session(
-        backbone,
-        head if mode.needs_head else None,
-        slots=min(batch_size, len(prompts)),
-        max_length=-(-max(totals, default=1) // block) * block,
-        states=mode.states,
-    )
-    queue = deque(
-        Sample(index, prompt, budget, block)
-        for index, (prompt, budget) in enumerate(zip(prompts, budgets, strict=True))
-    )
-    batch = Batch(session, mode)
-    while batch.fill(queue, prompts):
-        batch.round()
-        yield from batch.settle(stop)
+        Args:
+            backbone: the frozen backbone; its device and dtype are used throughout.
+            head: needed by the modes with `needs_head`, otherwise ignored.
+            mode: see `make_mode`.
+            batch_size: how many samples are decoded together; does not change the results.
+            rounds: "exact" computes what is needed and looks at the data for it, "fixed" takes
+                rounded shapes, "graphs" replays those as CUDA graphs. All give the same samples;
+                by default a GPU replays and a CPU is exact.
+            choose: makes the forwards; by default the fastest for the device.
+
+        Raises:
+            UserError: the mode needs a head and there is none, or does not go with the block
+                length, or the batch size is below 1.
+        """
+        if mode.needs_head and head is None:
+            raise UserError(f"mode {mode.name!r} needs a head; give one with --head")
+        mode.check(backbone.config.block_size)
+        if batch_size < 1:
+            raise UserError(f"batch_size={batch_size}: at least 1 is needed")
+        self.backbone, self.head = backbone, head if mode.needs_head else None
+        self.mode, self.batch_size, self.choose = mode, batch_size, choose
+        on_gpu = backbone.lm_head.weight.device.type == "cuda"
+        self.rounds: Rounds = rounds or ("graphs" if on_gpu else "exact")
+        self._session: Session | None = None
+
+    @torch.inference_mode()
+    def decode(
+        self,
+        prompts: Sequence[list[int]],
+        max_new_tokens: int | Sequence[int],
+        stop: StopCheck | None = None,
+    ) -> Iterator[Decoded]:
+        """Decode prompts; a finished sample's lane is refilled from the queue.
+
+        One call at a time: exhaust or drop an iterator before the next one is taken. A sample ends
+        at the block in which an end token was revealed after the prompt, when `stop` says so, or
+        at the block that reaches its budget.
+
+        Args:
+            prompts: token ids of each prompt, not empty, without the mask token.
+            max_new_tokens: the budget of new tokens, one for all or one a prompt.
+            stop: asked after each finished block with the prompt's index and its new ids so far.
+
+        Yields:
+            Samples as they finish, in no particular order.
+
+        Raises:
+            UserError: a prompt is empty, holds the mask token, or a budget is below 1.
+        """
+        if isinstance(max_new_tokens, int):
+            budgets = [max_new_tokens] * len(prompts)
+        else:
+            budgets = list(max_new_tokens)
+        _check(self.backbone, prompts, budgets)
+        block = self.backbone.config.block_size
+        queue = deque(
+            Sample(index, prompt, budget, block)
+            for index, (prompt, budget) in enumerate(zip(prompts, budgets, strict=True))
+        )
+        if not queue:
+            return
+        longest = max(len(p) + n for p, n in zip(prompts, budgets, strict=True))
+        slots = min(self.batch_size, len(queue))
+        batch = Batch(self.session(slots, -(-longest // block) * block), self.mode)
+        while batch.fill(queue, prompts):
+            batch.round()
+            yield from batch.settle(stop)
+
+    def session(self, slots: int, length: int) -> Session:
+        """The session of the last call if it is large enough, else a new one."""
+        session = self._session
+        if session is None or session.slots < slots or session.max_length < length:
+            if session is not None:
+                slots, length = max(slots, session.slots), max(length, session.max_length)
+            self._session = session = None  # frees its memory first
+            session = Session(
+                self.backbone, self.head, slots, length, self.mode.states, self.choose
+            )
+            if self.rounds != "exact":
+                kind = GraphRounds if self.rounds == "graphs" else FixedRounds
+                session.rounds = kind(session, self.mode)
+            self._session = session
+        return session
 
 
 class Batch:
@@ -122,7 +184,7 @@ class Batch:
     def settle(self, stop: StopCheck | None) -> Iterator[Decoded]:
         """Hand out the samples whose last block is finished; the others go on."""
         board = self.session.read()
-        masked = (board[:, 0] == self.session.mask_id).sum(axis=1).tolist()
+        masked = (board[:, 0] == self.session.mask_id).sum(dim=1).tolist()
         done = []
         for lane, (sample, left) in enumerate(zip(self.samples, masked, strict=True)):
             sample.open, sample.fresh = left, False
@@ -146,20 +208,8 @@ class Batch:
         return sample.result(self.ends, stopped, tally)
 
 
-def _check(
-    backbone: Backbone,
-    head: Head | None,
-    prompts: Sequence[list[int]],
-    mode: Mode,
-    budgets: list[int],
-    batch_size: int,
-) -> None:
+def _check(backbone: Backbone, prompts: Sequence[list[int]], budgets: list[int]) -> None:
     config = backbone.config
-    if mode.needs_head and head is None:
-        raise UserError(f"mode {mode.name!r} needs a head; give one with --head")
-    mode.check(config.block_size)
-    if batch_size < 1:
-        raise UserError(f"batch_size={batch_size}: at least 1 is needed")
     for number, (prompt, budget) in enumerate(zip(prompts, budgets, strict=True)):
         if not prompt:
             raise UserError(f"prompt {number} is empty; at least one token is needed")

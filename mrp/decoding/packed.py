@@ -13,10 +13,10 @@ import ctypes
 import os
 from collections.abc import Iterator
 from functools import cache
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional as F
 
 from mrp.decoding.blocks import Blocks
@@ -36,7 +36,7 @@ class PackedForwards(EagerForwards):
         super().__init__(backbone, head, cache, head_cache)
         keep_freed_memory()
         tables = RotaryTables(backbone, cache.length)
-        self.layers = [Layer(layer, tables) for layer in backbone.model.layers]
+        self.layers = pack(backbone.model.layers, tables)
         self.eps = backbone.config.rms_norm_eps
         self.norm = backbone.model.norm.weight
         self.unembed = Linear(backbone.lm_head.weight)
@@ -46,7 +46,7 @@ class PackedForwards(EagerForwards):
             fuse = head.eh_proj.weight * norms
             self.fuse_embedding = Linear(fuse[:, :size])
             self.fuse_hidden = Linear(fuse[:, size:])
-            self.head_layers = [Layer(layer, tables) for layer in head.layers]
+            self.head_layers = pack(head.layers, tables)
 
     @staticmethod
     def suits(backbone: Backbone) -> bool:
@@ -157,8 +157,8 @@ class Linear:
     def combine(self, x: Tensor, other: Tensor, operation: str) -> Tensor:
         """X W^T "mul" or "add" other [T, out]."""
         if self.packed is None:
-            out = F.linear(x, self.weight)
-            return out.mul_(other) if operation == "mul" else out.add_(other)
+            plain = F.linear(x, self.weight)
+            return plain.mul_(other) if operation == "mul" else plain.add_(other)
         out: Tensor = torch.ops.mkldnn._linear_pointwise(x, other, self.packed, None, operation)
         return out
 
@@ -220,6 +220,11 @@ class Layer:
         x = self.out.combine(mixed, x, "add")
         inner = normalise(x, self.eps)
         return self.down.combine(self.up.combine(inner, self.gate.silu(inner), "mul"), x, "add")
+
+
+def pack(layers: nn.ModuleList, tables: RotaryTables) -> list[Layer]:
+    """Layers with packed weights."""
+    return [Layer(cast(DecoderLayer, layer), tables) for layer in layers]
 
 
 class Run(NamedTuple):

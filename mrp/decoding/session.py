@@ -11,15 +11,15 @@ along in the first backbone forward of the round, and in the head pass that foll
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence, Set
 from typing import TYPE_CHECKING
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from mrp.decoding.blocks import Blocks, candidate_states, join, plain, whole_blocks
 from mrp.decoding.cache import KVCache
+from mrp.decoding.fast import available
 from mrp.decoding.forwards import EagerForwards, Forwards
 from mrp.decoding.packed import PackedForwards
 from mrp.decoding.picks import Picks
@@ -28,8 +28,10 @@ from mrp.models.head import Head
 from mrp.models.transformer import Backbone
 
 if TYPE_CHECKING:
+    from mrp.decoding.graphs import FixedRounds
     from mrp.decoding.modes.base import Mode
 
+Choose = Callable[[Backbone, Head | None, KVCache, KVCache | None], Forwards]
 # Per lane: rounds of the sample and of its block, then what a mode counts.
 TALLY = ("step", "block_step", "verify", "head_draft", "head_remask", "proposed", "accepted")
 PREFILL_BLOCKS = 512  # of one forward: bounds its memory
@@ -47,9 +49,18 @@ class Session:
     """
 
     def __init__(
-        self, backbone: Backbone, head: Head | None, slots: int, max_length: int, states: int
+        self,
+        backbone: Backbone,
+        head: Head | None,
+        slots: int,
+        max_length: int,
+        states: int,
+        choose: Choose | None = None,
     ) -> None:
-        """Allocate for sequences of `max_length` positions and `states` candidates a block."""
+        """Allocate for sequences of `max_length` positions and `states` candidates a block.
+
+        `choose` makes the forwards; by default the fastest for the device.
+        """
         config = backbone.config
         weight = backbone.lm_head.weight
         self.device, dtype = weight.device, weight.dtype
@@ -66,8 +77,9 @@ class Session:
             else None
         )
         self.model, self.head = backbone, head
-        self.forwards = choose_forwards(backbone, head, self.cache, self.head_cache)
+        self.forwards = (choose or choose_forwards)(backbone, head, self.cache, self.head_cache)
         self.exact = True
+        self.rounds: FixedRounds | None = None  # None: rounds of exactly what is needed
         self.n = 0
         blank = torch.tensor([[self.mask_id], [0], [0]], device=self.device)
         self.blank = blank.repeat(1, self.block_size)
@@ -118,9 +130,9 @@ class Session:
         if self.head_cache is not None:
             self.head_cache.move(source, target, self.max_length)
 
-    def read(self) -> np.ndarray:
-        """The board of the lanes in use, [n, 3, B]: the one look at the device in a round."""
-        return self.board[: self.n].cpu().numpy()
+    def read(self) -> Tensor:
+        """The board of the lanes in use, [n, 3, B], on the host: the one look at the device."""
+        return self.board[: self.n].cpu() if self.rounds is None else self.rounds.read()
 
     def counted(self, lane: int) -> dict[str, int]:
         """What was counted for the sample in a lane, by the names of TALLY."""
@@ -228,13 +240,15 @@ class Session:
 
     # Below the modes ---------------------------------------------------------------------------
 
-    def run(self, mode: Mode, plan: int, stores: list[int], waiting: list[int]) -> set[str]:
+    def run(self, mode: Mode, plan: int, stores: list[int], waiting: list[int]) -> Set[str]:
         """One round: store the blocks of lanes `stores`, let the head read those of `waiting`.
 
         Returns which of the two the head has not read at its end, as `round` does.
         """
         # The head must have read a lane's last block before the next one takes its place.
         flush = not set(stores).isdisjoint(waiting)
+        if self.rounds is not None:
+            return self.rounds.run(plan, stores, waiting, flush)
         for lanes, buffer in ((stores, self.store_lanes), (waiting, self.waiting_lanes)):
             if lanes:
                 buffer[: len(lanes)] = torch.tensor(lanes, device=self.device)
@@ -267,8 +281,8 @@ class Session:
         self.start[lanes] += self.block_size * (lanes != self.scratch)
         self.last[lanes] = self.board[lanes, 0]
         self.board[lanes] = self.blank
-        self.tally[lanes, 1] = 0
-        self.fresh_lanes[lanes] = True
+        self.tally[:, 1].index_fill_(0, lanes, 0)
+        self.fresh_lanes.index_fill_(0, lanes, True)
 
     def _lanes(self, where: Tensor) -> Tensor:
         """The lanes [m] of a mask [n]; all of them under capture."""
@@ -326,6 +340,11 @@ def choose_forwards(
     backbone: Backbone, head: Head | None, cache: KVCache, head_cache: KVCache | None
 ) -> Forwards:
     """The fastest forwards for the backbone's device and dtype."""
+    weight = backbone.lm_head.weight
     if PackedForwards.suits(backbone):
         return PackedForwards(backbone, head, cache, head_cache)
+    if available(weight.device, weight.dtype, backbone.config):
+        from mrp.decoding.fast.forwards import FastForwards
+
+        return FastForwards(backbone, head, cache, head_cache)
     return EagerForwards(backbone, head, cache, head_cache)

@@ -1,0 +1,148 @@
+"""Rounds of fixed shape and captured graphs give the samples of exact rounds, and all forwards
+those of the plain ones."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mrp.decoding import Decoded, Decoder, make_mode
+from mrp.decoding.forwards import EagerForwards
+from mrp.decoding.graphs import power_of_two, riders
+from mrp.decoding.packed import PackedForwards
+from mrp.models import Backbone, Head
+from tests.decoding.test_lossless import cases
+from tests.tiny import tiny_backbone, tiny_head
+
+ALL_MODES: tuple[tuple[str, dict[str, Any]], ...] = (
+    ("static", {}),
+    ("static", {"steps": 3}),
+    ("dynamic", {"tau": 0.3}),
+    ("direct", {"k": 1}),
+    ("direct", {"k": 3}),
+    ("speculative", {"k": 1}),
+    ("speculative", {"k": 3}),
+    ("speculative", {"k": 7}),
+    ("self_speculative", {"k": 2}),
+    ("remask", {"tau": 0.2}),
+    ("remask", {"tau": 0.2, "condition": "masked", "rule": "residual"}),
+)
+Case = tuple[Backbone, Head, list[list[int]], list[int], int, int]
+
+
+def samples(
+    backbone: Backbone,
+    head: Head,
+    prompts: list[list[int]],
+    budgets: list[int],
+    batch_size: int,
+    mode: tuple[str, dict[str, Any]],
+    **how: Any,
+) -> list[Decoded]:
+    decoder = Decoder(backbone, head, make_mode(mode[0], **mode[1]), batch_size, **how)
+    return sorted(decoder.decode(prompts, budgets), key=lambda sample: sample.index)
+
+
+def modes_of(block: int) -> list[tuple[str, dict[str, Any]]]:
+    return [
+        (name, options)
+        for name, options in ALL_MODES
+        if options.get("k", 1) < block and options.get("steps", 1) <= block
+    ]
+
+
+@given(cases(), st.data())
+@settings(max_examples=60, deadline=None)
+def test_fixed_shapes_equal_exact_ones(case: Case, data: st.DataObject) -> None:
+    backbone, head, prompts, budgets, batch_size, _ = case
+    mode = data.draw(st.sampled_from(modes_of(backbone.config.block_size)))
+    exact = samples(backbone, head, prompts, budgets, batch_size, mode)
+    assert exact == samples(backbone, head, prompts, budgets, batch_size, mode, rounds="fixed")
+
+
+@given(cases(), st.data())
+@settings(max_examples=60, deadline=None)
+def test_packed_forwards_equal_the_plain_ones(case: Case, data: st.DataObject) -> None:
+    backbone, head, prompts, budgets, batch_size, _ = case
+    mode = data.draw(st.sampled_from(modes_of(backbone.config.block_size)))
+    packed = samples(backbone, head, prompts, budgets, batch_size, mode)
+    assert PackedForwards.suits(backbone)
+    plain = samples(backbone, head, prompts, budgets, batch_size, mode, choose=EagerForwards)
+    assert packed == plain
+
+
+def test_a_decoder_can_be_used_again_and_grows() -> None:
+    backbone = tiny_backbone(4, ends=False)
+    head = tiny_head(backbone)
+    decoder = Decoder(backbone, head, make_mode("speculative", k=3), batch_size=3)
+    for prompts, budget in (([[5, 6]], 9), ([[7] * 30, [8], [9], [3, 4]], 40), ([[5, 6]], 9)):
+        fresh = Decoder(backbone, head, make_mode("speculative", k=3), batch_size=3)
+        key = [sorted(d.decode(prompts, budget), key=lambda s: s.index) for d in (decoder, fresh)]
+        assert key[0] == key[1]
+    half = decoder.decode([[5], [6], [7], [8]], [3, 60, 60, 60])
+    next(half)
+    del half  # dropped in the middle
+    assert next(iter(decoder.decode([[5, 6]], 9))) == key[0][0]
+
+
+def test_a_prompt_longer_than_one_prefill() -> None:
+    backbone = tiny_backbone(1, block_size=2, ends=False)
+    prompt = torch.randint(3, 24, (1100,), generator=torch.Generator().manual_seed(0)).tolist()
+    runs = [
+        samples(
+            backbone, tiny_head(backbone), [prompt, [5]], [6, 6], 2, ("direct", {"k": 1}), **how
+        )
+        for how in ({}, {"rounds": "fixed"}, {"choose": EagerForwards})
+    ]
+    assert runs[0] == runs[1] == runs[2]
+
+
+def test_all_logits_equal() -> None:
+    """Ties everywhere: lowest token, lowest position, in every mode and kind of round."""
+    backbone = tiny_backbone(ends=False)
+    with torch.no_grad():
+        backbone.model.norm.weight.fill_(0.0)
+    head = tiny_head(backbone)
+    with torch.no_grad():
+        head.norm.weight.fill_(0.0)
+    for mode in ALL_MODES:
+        for how in ({}, {"rounds": "fixed"}):
+            (sample,) = samples(backbone, head, [[5, 6, 7]], [20], 1, mode, **how)
+            assert sample.trace.ids == [0] * 21
+            if mode[0] in ("static", "speculative", "self_speculative", "direct") and not (
+                mode[1].get("steps")
+            ):
+                assert sample.trace.step[:5] == sorted(sample.trace.step[:5])
+
+
+def test_shapes_are_rounded_up() -> None:
+    assert [power_of_two(n, 12) for n in (1, 2, 3, 5, 8, 9, 12)] == [1, 2, 4, 8, 8, 12, 12]
+    assert [riders(n, 12) for n in (0, 1, 2, 4, 5, 12)] == [0, 1, 4, 4, 12, 12]
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@pytest.mark.parametrize(
+    "mode", ALL_MODES, ids=lambda mode: "-".join(map(str, (mode[0], *mode[1].values())))
+)
+def test_graphs_equal_eager_on_a_gpu_and_both_equal_the_cpu(
+    mode: tuple[str, dict[str, Any]],
+) -> None:
+    generator = torch.Generator().manual_seed(7)
+    prompts = [
+        torch.randint(3, 24, (int(length),), generator=generator).tolist()
+        for length in torch.randint(1, 40, (9,), generator=generator)
+    ]
+    budgets = [5, 30, 17, 1, 64, 8, 33, 20, 12]
+    backbone = tiny_backbone(3, ends=False)
+    head = tiny_head(backbone)
+    on_cpu = samples(backbone, head, prompts, budgets, 4, mode)
+    there = backbone.cuda(), head.cuda()
+    eager = samples(*there, prompts, budgets, 4, mode, rounds="exact", choose=EagerForwards)
+    assert on_cpu == eager
+    for how in ({}, {"choose": EagerForwards}, {"rounds": "exact"}):
+        assert samples(*there, prompts, budgets, 4, mode, **how) == eager
