@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterable
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
@@ -27,6 +27,7 @@ from mrp.evaluation.journal import Journal
 from mrp.evaluation.progress import Progress
 from mrp.evaluation.requests import Request, answer_text, find_stop, parse_settings, raw_text
 from mrp.evaluation.tokenizer import check_vocabulary, load_tokenizer
+from mrp.memory import halved, is_out_of_memory
 from mrp.models import load_backbone, load_head
 
 logger = logging.getLogger(__name__)
@@ -104,6 +105,7 @@ class MRPModel(LM):  # type: ignore[misc]
         self.tokenizer = load_tokenizer(self.backbone_path)
         check_vocabulary(self.tokenizer, self.backbone_path, self.backbone.config)
         self.batch_size = 32 if batch_size == "auto" else int(batch_size)
+        self.batch_size_used = self.batch_size  # less where memory ended
         self.max_new_tokens = int(max_new_tokens)
         self.outcomes: dict[tuple[str, int], Outcome] = {}
         self.seconds = 0.0
@@ -226,6 +228,8 @@ class MRPModel(LM):  # type: ignore[misc]
             try:
                 done[key] = _restore(known[key])
                 self.seconds += known[key]["seconds"]
+                used = known[key].get("batch_size", self.batch_size_used)
+                self.batch_size_used = min(self.batch_size_used, used)
             except (KeyError, TypeError):
                 raise UserError(
                     f"{self.journal and self.journal.path}: the entry {key} is damaged; delete "
@@ -241,7 +245,8 @@ class MRPModel(LM):  # type: ignore[misc]
                 self.seconds += seconds
                 bar.update(decoded.counts)
                 if self.journal is not None:
-                    self.journal.append(key, {**asdict(decoded), "seconds": seconds})
+                    how = {"seconds": seconds, "batch_size": self.batch_size_used}
+                    self.journal.append(key, {**asdict(decoded), **how})
         if self.journal is not None:
             self.journal.sync()
         return [
@@ -251,8 +256,30 @@ class MRPModel(LM):  # type: ignore[misc]
 
     def _decode(
         self, keys: list[str], unique: dict[str, Request]
-    ) -> Iterable[tuple[str, Decoded, float]]:
-        """Decode the requests `keys`; yields key, result and the seconds since the last yield."""
+    ) -> Iterator[tuple[str, Decoded, float]]:
+        """Decode the requests `keys`; yields key, result and the seconds since the last yield.
+
+        Where memory ends, what is finished is kept, and the rest decoded with half the batch.
+        """
+        size = self.batch_size
+        while keys:
+            size = min(size, len(keys))
+            done = set()
+            try:
+                for key, decoded, seconds in self._decode_at(size, keys, unique):
+                    done.add(key)
+                    yield key, decoded, seconds
+                return
+            except (RuntimeError, MemoryError) as error:
+                if not is_out_of_memory(error):
+                    raise
+            size = halved(size, "decoding")
+            self.batch_size_used = min(self.batch_size_used, size)
+            keys = [key for key in keys if key not in done]
+
+    def _decode_at(
+        self, batch_size: int, keys: list[str], unique: dict[str, Request]
+    ) -> Iterator[tuple[str, Decoded, float]]:
         asked = [unique[key] for key in keys]
 
         def stop(index: int, ids: list[int]) -> bool:
@@ -266,7 +293,7 @@ class MRPModel(LM):  # type: ignore[misc]
             [request.prompt for request in asked],
             self.mode,
             [request.max_new_tokens for request in asked],
-            batch_size=self.batch_size,
+            batch_size=batch_size,
             stop=stop if any(request.until for request in asked) else None,
         ):
             now = time.perf_counter()
@@ -308,7 +335,8 @@ def find_device(name: str | None) -> torch.device:
 
 
 def _restore(entry: dict[str, Any]) -> Decoded:
-    fields = {name: value for name, value in entry.items() if name not in ("trace", "seconds")}
+    other = ("trace", "seconds", "batch_size")
+    fields = {name: value for name, value in entry.items() if name not in other}
     return Decoded(**fields, trace=Trace(**entry["trace"]))
 
 

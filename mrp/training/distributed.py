@@ -77,12 +77,3 @@ def world(device: torch.device) -> Iterator[World]:
     yield World(dist.get_rank(), size)
     # Not after an error: taking leave waits for processes that may be waiting themselves.
     dist.destroy_process_group()
-
-
-def is_out_of_memory(error: BaseException) -> bool:
-    """Whether an exception says that a device, or the machine, has too little memory."""
-    if isinstance(error, MemoryError | torch.OutOfMemoryError):
-        return True
-    # cuBLAS and the CPU's allocator say it in words of their own.
-    words = ("out of memory", "can't allocate memory", "STATUS_ALLOC_FAILED")
-    return isinstance(error, RuntimeError) and any(word in str(error) for word in words)

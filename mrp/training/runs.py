@@ -15,7 +15,8 @@ from mrp.data import encode_chat, encode_pool, test_prompts
 from mrp.errors import UserError
 from mrp.evaluation.provenance import provenance
 from mrp.io import atomic_write_json, sha256_file
-from mrp.training.distributed import World, is_out_of_memory
+from mrp.memory import is_out_of_memory
+from mrp.training.distributed import World
 from mrp.training.loop import Outcome
 from mrp.training.packing import PackedRows, Sample, pack
 from mrp.training.settings import DataSettings, Optimization
