@@ -22,6 +22,7 @@ MODULES = (
     "export",
     "pack",
     "unpack",
+    "score",
     "eval",
     "generate",
     "version",

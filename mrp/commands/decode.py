@@ -37,6 +37,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--device", default="auto", help="auto, cpu, cuda or cuda:N (default: %(default)s)"
     )
+    parser.add_argument(
+        "--allow-zero",
+        action="store_true",
+        help="accept a benchmark of which nothing is right though there are answers",
+    )
 
 
 def run(args: argparse.Namespace) -> None:
@@ -71,4 +76,12 @@ def run(args: argparse.Namespace) -> None:
             seed=suite.seed,
             speed=Speed(**decoding.speed.model_dump()) if decoding.speed is not None else None,
         )
-        run_job(cell, args.backbone_path, args.head_path, args.data, args.out, device)
+        run_job(
+            cell,
+            args.backbone_path,
+            args.head_path,
+            args.data,
+            args.out,
+            device,
+            allow_zero=args.allow_zero,
+        )

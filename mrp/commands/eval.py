@@ -44,6 +44,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="write record.json and samples.jsonl here; a killed run goes on from here",
     )
     group.add_argument(
+        "--allow-zero",
+        action="store_true",
+        help="accept a benchmark of which nothing is right though there are answers",
+    )
+    group.add_argument(
         "--speed-prompts",
         type=int,
         default=0,
@@ -87,12 +92,14 @@ def _evaluate(args: argparse.Namespace, device: str) -> None:
         limit=args.limit,
         speed=speed,
     )
-    record = run_job(cell, backbone, args.head, args.data, args.out, device)
+    record = run_job(
+        cell, backbone, args.head, args.data, args.out, device, allow_zero=args.allow_zero
+    )
     _print_table(" ".join(words), record)
 
 
 def _print_table(title: str, record: dict[str, Any]) -> None:
-    """One row a task; the paper's own score beside ours where a task has one."""
+    """One row a task; the paper's own score beside ours where a task has one; then the notes."""
     from rich import box
     from rich.console import Console
     from rich.table import Table
@@ -116,7 +123,13 @@ def _print_table(title: str, record: dict[str, Any]) -> None:
             f"{row['tokens_per_second']:.0f}",
             _speed(row["speed"]),
         )
-    Console().print(table)
+    console = Console()
+    console.print(table)
+    if has_paper_rule:
+        console.print("acc %: the right value counts; paper %: the paper's own rule")
+    for task, row in record["tasks"].items():
+        for note in row.get("notes", []):
+            console.print(f"[bold]{task}: {note}[/bold]", highlight=False)
 
 
 def _paper_score(row: dict[str, Any]) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -69,7 +69,9 @@ def problem_file(task: str, data_dir: str | Path) -> Path:
     return Path(data_dir) / f"{task}.jsonl"
 
 
-def describe_data(task: str, data_dir: Path | None, docs: Iterable[Row]) -> dict[str, Any]:
+def describe_data(
+    task: str, data_dir: Path | None, docs: Iterable[Mapping[str, Any]]
+) -> dict[str, Any]:
     """What the record says about the problems: the file, its SHA-256, what `mrp fetch` noted.
 
     Without a file the SHA-256 is that of the documents.

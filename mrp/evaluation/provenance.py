@@ -31,6 +31,19 @@ def provenance(device: torch.device) -> dict[str, Any]:
     }
 
 
+def scoring_provenance(code: str) -> dict[str, Any]:
+    """What a record says about the process that scored it; `code` is the scoring source's hash."""
+    return {
+        "created": datetime.now(UTC).isoformat(timespec="seconds"),
+        "mrp": __version__,
+        "git": git_revision(),
+        "code": code,
+        "math_verify": importlib.metadata.version("math-verify"),
+        "python": platform.python_version(),
+        "command": shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]]),
+    }
+
+
 def device_name(device: torch.device) -> str:
     """A GPU's product name, or "cpu"."""
     return torch.cuda.get_device_name(device) if device.type == "cuda" else device.type

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -17,25 +18,33 @@ os.environ.setdefault("HF_DATASETS_OFFLINE", "1")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 
 import lm_eval.api.task
-from lm_eval.evaluator import evaluate
 from lm_eval.tasks import TaskManager
 from tqdm import tqdm
 
+from mrp.decoding import make_mode
 from mrp.decoding.modes.static import Static
 from mrp.errors import UserError
-from mrp.evaluation.adapter import MRPModel
+from mrp.evaluation.adapter import MRPModel, find_device
+from mrp.evaluation.identity import answer_identity
 from mrp.evaluation.journal import Journal
+from mrp.evaluation.problems import describe_data
 from mrp.evaluation.provenance import provenance
 from mrp.evaluation.record import (
+    DECODED,
     JOURNAL,
     Sample,
     backbone_forwards,
+    read_decoded,
     task_summary,
+    write_decoded,
     write_run,
 )
 from mrp.evaluation.requests import parse_settings
+from mrp.evaluation.scores import score_run
 from mrp.evaluation.tasks import TASKS_DIR
+from mrp.memory import with_halved_batch
 from mrp.models import resolved_revision
+from mrp.source import code_version
 from mrp.speed import paired_speed
 
 logger = logging.getLogger(__name__)
@@ -88,67 +97,135 @@ def run_job(
     data_dir: Path | None,
     out_dir: Path | None,
     device: str | None = None,
+    allow_zero: bool = False,
 ) -> dict[str, Any]:
     """Decode and score `cell`; write the run to `out_dir` (None: write nothing).
 
     A job that was killed goes on from the journal in `out_dir`, and its numbers equal those of a
-    run without a break. Without `data_dir` the generated tasks make their examples themselves.
+    run without a break. Where the decoding had ended, no model is loaded: only the scoring is done
+    again. Without `data_dir` the generated tasks make their examples themselves.
 
     Returns:
         The record.
 
     Raises:
-        UserError: unknown task or mode, missing data or checkpoint, another process in `out_dir`.
+        UserError: unknown task or mode, missing data or checkpoint, another process in `out_dir`,
+            or a benchmark of which nothing is right though there are answers, unless `allow_zero`.
     """
     if cell.limit is not None and cell.limit < 1:
         raise UserError(f"limit {cell.limit} leaves no examples: at least 1, or no limit")
     with _quiet_lm_eval():
         tasks = load_tasks(cell.tasks, data_dir)
+        documents = {task: list(tasks["tasks"][task].test_docs()) for task in cell.tasks}
+        data = {task: describe_data(task, data_dir, documents[task]) for task in cell.tasks}
+        job = Job(cell, Path(backbone_path), head_path and Path(head_path), data, device)
+        decoded = job.kept(out_dir) or job.decode(tasks, out_dir)
+    samples, record = score_run(*decoded, documents, data, allow_zero)
+    if out_dir is not None:
+        write_run(Path(out_dir), samples, record)
+    return record
+
+
+@dataclass(frozen=True)
+class Job:
+    """A cell with its checkpoints and problems: decodes, or finds what it decoded before."""
+
+    cell: Cell
+    backbone_path: Path
+    head_path: Path | None
+    data: dict[str, Any]
+    device: str | None
+
+    def header(self, identity: dict[str, Any]) -> dict[str, Any]:
+        """What decides an answer of this job: the journal's first line."""
+        hashes = {task: entry["sha256"] for task, entry in self.data.items()}
+        return {"seed": self.cell.seed, **identity, "data": hashes}
+
+    def whole_header(self, identity: dict[str, Any]) -> dict[str, Any]:
+        """What decides all that decoding adds to the record: decoded.jsonl's header."""
+        cell = self.cell
+        names = ("tasks", "limit", "max_new_tokens", "batch_size", "speed", "head", "head_source")
+        decoding = {name: asdict(cell)[name] for name in names}
+        speed_code = code_version("speed/*.py") if cell.speed is not None else None
+        whole = {**self.header(identity), **decoding, "speed_code": speed_code}
+        # Through JSON and back, so that tuples compare equal to the lists that a file holds.
+        restored: dict[str, Any] = json.loads(json.dumps(whole))
+        return restored
+
+    def kept(self, out_dir: Path | None) -> tuple[list[Sample], dict[str, Any]] | None:
+        """The samples and the record of an earlier decoding of just this; None without one."""
+        cell = self.cell
+        if out_dir is None or not (Path(out_dir) / DECODED).exists():
+            return None
+        mode = make_mode(cell.mode, **cell.options)
+        identity = answer_identity(
+            cell.mode,
+            mode,
+            self.backbone_path,
+            self.head_path if mode.needs_head else None,
+            cell.head_variant,
+            cell.dtype,
+            find_device(self.device),
+        )
+        try:
+            header, samples, record = read_decoded(Path(out_dir))
+        except UserError as error:
+            logger.warning("%s; decoding again", error)
+            return None
+        if header != self.whole_header(identity):
+            return None
+        logger.info("all %d samples are decoded already; only scoring them", len(samples))
+        return samples, {**record, "job": _job_entry(cell), "data": self.data}
+
+    def decode(
+        self, tasks: dict[str, Any], out_dir: Path | None
+    ) -> tuple[list[Sample], dict[str, Any]]:
+        """Answer every problem: unscored samples and their record, kept in decoded.jsonl."""
+        cell = self.cell
         if cell.max_new_tokens is not None:
             _limit_lengths(tasks, cell.max_new_tokens)
         model = MRPModel(
-            backbone_path,
-            head_path,
+            self.backbone_path,
+            self.head_path,
             cell.mode,
             batch_size=cell.batch_size,
             max_new_tokens=cell.max_new_tokens or DEFAULT_LENGTH,
-            device=device,
+            device=self.device,
             dtype=cell.dtype,
             head_variant=cell.head_variant,
             **cell.options,
         )
         if out_dir is not None:
-            header = {"job": cell.digest, "seed": cell.seed, **model.identity}
-            model.journal = Journal(Path(out_dir) / JOURNAL, header)
+            model.journal = Journal(Path(out_dir) / JOURNAL, self.header(model.identity))
         try:
-            results = evaluate(
-                lm=model,
-                task_dict=tasks,
-                limit=cell.limit,
-                bootstrap_iters=0,
-                log_samples=True,
-                apply_chat_template=True,
-                fewshot_as_multiturn=True,
-            )
-            logged = {task: results["samples"][task] for task in cell.tasks}
-            samples = {task: _samples(model, task, logged[task]) for task in cell.tasks}
-            record = _record(cell, model, samples, _speeds(cell, model, logged))
+            asked = {
+                task: _requests(tasks["tasks"][task], model, cell.limit) for task in cell.tasks
+            }
+            # All tasks in one queue, so that no place in a batch stays empty between them.
+            model.generate_until([instance for task in cell.tasks for instance in asked[task]])
+            samples = {
+                task: [_sample(model, tasks["tasks"][task], instance) for instance in asked[task]]
+                for task in cell.tasks
+            }
+            record = _record(cell, model, samples, _speeds(cell, model, asked), self.data)
+            every = [sample for task in cell.tasks for sample in samples[task]]
             if out_dir is not None:
-                every = [sample for task in cell.tasks for sample in samples[task]]
-                write_run(Path(out_dir), every, record)
+                write_decoded(Path(out_dir), self.whole_header(model.identity), every, record)
         finally:
             if model.journal is not None:
                 model.journal.close()
-    return record
+        return every, record
 
 
-def load_tasks(names: Sequence[str], data_dir: Path | None) -> dict[str, Any]:
-    """Our lm-eval tasks by name, as `evaluate` takes them.
+def load_tasks(
+    names: Sequence[str], data_dir: Path | None, metadata: dict[str, Any] | None = None
+) -> dict[str, Any]:
+    """Our lm-eval tasks by name; `metadata` replaces values of the task files' own.
 
     Raises:
         UserError: there is no such task, or its data is missing.
     """
-    metadata = {"data_dir": str(data_dir)} if data_dir is not None else {}
+    metadata = {**(metadata or {}), **({"data_dir": str(data_dir)} if data_dir else {})}
     manager = TaskManager(include_path=str(TASKS_DIR), include_defaults=False, metadata=metadata)
     if not names:
         raise UserError(f"no task is named: choose among {', '.join(manager.all_tasks)}")
@@ -167,30 +244,35 @@ def _limit_lengths(loaded: dict[str, Any], length: int) -> None:
         task.set_config("generation_kwargs", {"max_gen_toks": length}, update=True)
 
 
-def _samples(model: MRPModel, task: str, logged: list[dict[str, Any]]) -> list[Sample]:
-    """The task's scored samples in document order."""
-    samples = []
-    for entry in sorted(logged, key=lambda entry: int(entry["doc_id"])):
-        outcome = model.outcomes[task, entry["doc_id"]]
-        ids = outcome.decoded.trace.ids
-        samples.append(
-            Sample(
-                task=task,
-                doc_id=entry["doc_id"],
-                prompt=entry["doc"]["prompt"],
-                text=outcome.text,
-                target=str(entry["target"]),
-                correct=entry["acc"] == 1.0,
-                decoded=outcome.decoded,
-                tokens=[model.tokenizer.decode([token]) for token in ids],
-                paper_rule=entry["paper_rule"] == 1.0 if "paper_rule" in entry else None,
-            )
-        )
-    return samples
+def _requests(task: Any, model: MRPModel, limit: int | None) -> list[Any]:
+    """The task's requests in document order, its prompts in the model's chat template."""
+    task.build_all_requests(
+        limit=limit,
+        apply_chat_template=True,
+        fewshot_as_multiturn=True,
+        chat_template=model.apply_chat_template,
+        tokenizer_name=model.tokenizer_name,
+    )
+    return sorted(task.instances, key=lambda instance: int(instance.doc_id))
+
+
+def _sample(model: MRPModel, task: Any, instance: Any) -> Sample:
+    """An answered request, not scored yet."""
+    outcome = model.outcomes[instance.task_name, instance.doc_id]
+    return Sample(
+        task=instance.task_name,
+        doc_id=instance.doc_id,
+        prompt=instance.doc["prompt"],
+        text=outcome.text,
+        target=str(task.doc_to_target(instance.doc)),
+        correct=False,
+        decoded=outcome.decoded,
+        tokens=[model.tokenizer.decode([token]) for token in outcome.decoded.trace.ids],
+    )
 
 
 def _speeds(
-    cell: Cell, model: MRPModel, logged: dict[str, list[dict[str, Any]]]
+    cell: Cell, model: MRPModel, requests: dict[str, list[Any]]
 ) -> dict[str, dict[str, Any] | None]:
     """The paired speed of every task; None for static, which is the baseline, and if not asked."""
     block = model.backbone.config.block_size
@@ -199,18 +281,20 @@ def _speeds(
         return dict.fromkeys(cell.tasks)
     speeds: dict[str, dict[str, Any] | None] = {}
     for task in cell.tasks:
-        asked = [entry["arguments"][0][0] for entry in logged[task][: cell.speed.prompts]]
-        _, length = parse_settings(logged[task][0]["arguments"][0][1], model.max_new_tokens)
-        measured = paired_speed(
+        asked = [instance.args[0] for instance in requests[task][: cell.speed.prompts]]
+        _, length = parse_settings(requests[task][0].args[1], model.max_new_tokens)
+        measure = partial(
+            paired_speed,
             model.backbone,
             model.head,
             model.mode,
             [model.encode(text) for text in asked],
             length,
-            cell.speed.batch_size,
-            cell.speed.repeats,
+            repeats=cell.speed.repeats,
             seed=cell.seed,
         )
+        # The entry's own batch_size says which it was.
+        measured = with_halved_batch(measure, cell.speed.batch_size, f"speed of {task}")
         speeds[task] = measured
         logger.info("%s: %.2f x the tokens/s of static", task, measured["ratio"])
     return speeds
@@ -221,8 +305,9 @@ def _record(
     model: MRPModel,
     samples: dict[str, list[Sample]],
     speeds: dict[str, dict[str, Any] | None],
+    data: dict[str, Any],
 ) -> dict[str, Any]:
-    """The record's content without the schema number."""
+    """The record's content without scores and schema number."""
     head = model.head.config if model.head is not None else None
     forwards = {
         task: sum(backbone_forwards(sample.decoded.counts) for sample in samples[task])
@@ -230,16 +315,7 @@ def _record(
     }
     total = sum(forwards.values())
     return {
-        "job": {
-            "id": cell.id,
-            "suite": cell.suite,
-            "backbone": cell.backbone,
-            "tasks": list(cell.tasks),
-            "mode": cell.mode,
-            "head": cell.head,
-            **{name: cell.options.get(name) for name in OPTIONS},
-            "digest": cell.digest,
-        },
+        "job": _job_entry(cell),
         "head": None
         if head is None
         else {
@@ -254,17 +330,32 @@ def _record(
             task: task_summary(samples[task], model.seconds * forwards[task] / total, speeds[task])
             for task in cell.tasks
         },
+        "data": data,
         "provenance": {
             **provenance(model.device),
             "seed": cell.seed,
             "dtype": cell.dtype,
             "batch_size": cell.batch_size,
+            "batch_size_used": model.batch_size_used,
             "backbone_hash": model.identity["backbone_hash"],
             "backbone_revision": resolved_revision(model.backbone_path),
             "head_hash": model.identity["head_hash"],
             "head_revision": resolved_revision(model.head_path) if model.head_path else None,
             "resumed_from": model.resumed_from,
         },
+    }
+
+
+def _job_entry(cell: Cell) -> dict[str, Any]:
+    return {
+        "id": cell.id,
+        "suite": cell.suite,
+        "backbone": cell.backbone,
+        "tasks": list(cell.tasks),
+        "mode": cell.mode,
+        "head": cell.head,
+        **{name: cell.options.get(name) for name in OPTIONS},
+        "digest": cell.digest,
     }
 
 

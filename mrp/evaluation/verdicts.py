@@ -23,6 +23,7 @@ Doc = Mapping[str, Any]
 ANSWER_TASKS: dict[str, answers.Benchmark] = {"mrp_gsm8k": "gsm8k", "mrp_math500": "math500"}
 PROGRAM_TASKS = ("mrp_humaneval", "mrp_mbpp")
 BENCHMARKS = (*ANSWER_TASKS, *PROGRAM_TASKS)
+LONGEST_REASON = 500  # characters
 
 
 @dataclass(frozen=True)
@@ -128,9 +129,11 @@ def _run(program: str, doc: Doc) -> dict[str, Any]:
         )
     except ValueError as error:
         raise UserError(f"problem {doc['id']}: {error}; run `mrp fetch` again") from None
+    # Its words may be the program's: on one line, and such that UTF-8 can write them.
+    reason = outcome.reason.encode("utf-8", "replace").decode("utf-8")
     return {
         "passed": outcome.passed,
-        "reason": outcome.reason,
+        "reason": " ".join(reason.split())[:LONGEST_REASON],
         "isolation": outcome.isolation,
         "note": outcome.note,
     }

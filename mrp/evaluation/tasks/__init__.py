@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -29,8 +30,7 @@ def hub_source(task: str) -> HubSource:
     Raises:
         UserError: there is no such task, or its problems are not on the hub.
     """
-    path = TASKS_DIR / f"{task}.yaml"
-    settings = yaml.load(path.read_text("utf-8"), _PlainLoader) if path.exists() else {}
+    settings = _settings(task)
     if "dataset_path" not in settings:
         raise UserError(f"task {task!r} has no data set on the hub")
     return HubSource(
@@ -39,6 +39,29 @@ def hub_source(task: str) -> HubSource:
         split=settings["test_split"],
         revision=settings["dataset_kwargs"]["revision"],
     )
+
+
+def load_documents(task: str, data_dir: Path | None) -> list[dict[str, Any]]:
+    """A task's problems, as lm-eval would load them, without lm-eval.
+
+    Raises:
+        UserError: unknown task, or its data is missing or damaged.
+    """
+    settings = _settings(task)
+    module, _, function = settings["custom_dataset"].rpartition(".")
+    load = getattr(importlib.import_module(module), function)
+    options = {**settings.get("metadata", {}), **settings.get("dataset_kwargs", {})}
+    found = load(data_dir=None if data_dir is None else str(data_dir), **options)
+    return list(found[settings["test_split"]])
+
+
+def _settings(task: str) -> dict[str, Any]:
+    path = TASKS_DIR / f"{task}.yaml"
+    if not path.exists():
+        known = ", ".join(sorted(file.stem for file in TASKS_DIR.glob("*.yaml")))
+        raise UserError(f"task {task!r} is unknown: choose among {known}")
+    settings: dict[str, Any] = yaml.load(path.read_text("utf-8"), _PlainLoader)
+    return settings
 
 
 class _PlainLoader(yaml.SafeLoader):

@@ -83,7 +83,7 @@ def _mbpp_row(row: Row, limits: Row) -> Row:
         "stub": "",
         "entry": entry,
         # What a test may take from the program is what the reference offers.
-        "names": sorted({entry, *_defined(row["code"])}),
+        "names": sorted({entry, *_defined(_parsed(row["code"], "code"))}),
         "setup": _parsed("\n".join(row["test_imports"]), "test_imports"),
         "tests": _parsed("\n".join(tests), "test_list"),
         **_limits(limits),
