@@ -8,8 +8,8 @@ from typing import Any
 
 from mrp.data import encode_prompt
 from mrp.errors import UserError
-from mrp.io import sha256_file
-from mrp.models import BackboneConfig, local_checkpoint
+from mrp.io import read_json, sha256_file
+from mrp.models import BackboneConfig, is_hub_id, local_checkpoint
 
 FILES = ("tokenizer.json", "vocab.json", "merges.txt", "tokenizer_config.json")
 TEMPLATE = "chat_template.jinja"
@@ -24,8 +24,12 @@ def load_tokenizer(checkpoint: Path | str) -> Any:
     directory = local_checkpoint(checkpoint)
     if not any((directory / name).exists() for name in FILES[:2]):
         raise UserError(
-            f"{directory}: no tokenizer here (tokenizer.json or vocab.json); copy the tokenizer's "
-            "files beside the backbone's config.json"
+            f"{directory}: no tokenizer here (tokenizer.json or vocab.json); "
+            + (
+                "run `mrp fetch` again"
+                if is_hub_id(checkpoint)
+                else "copy the tokenizer's files beside the backbone's config.json"
+            )
         )
     try:
         tokenizer = _load(directory)
@@ -73,13 +77,20 @@ def tokenizer_hash(checkpoint: Path | str) -> str:
 
 
 def _load(directory: Path) -> Any:
+    """Load with a class of transformers itself, never with one that the files bring along.
+
+    The automatic class is the last resort: it reads the model's config first, and warns at length
+    about an architecture that it does not know.
+    """
+    import transformers
+
     if (directory / "tokenizer.json").exists():
-        # Complete in itself, and quicker: the automatic class would read the model's config first.
-        from transformers import PreTrainedTokenizerFast
-
-        return PreTrainedTokenizerFast.from_pretrained(str(directory), local_files_only=True)
-    from transformers import AutoTokenizer
-
-    return AutoTokenizer.from_pretrained(
-        str(directory), local_files_only=True, trust_remote_code=False
-    )
+        kind = transformers.PreTrainedTokenizerFast
+    else:
+        settings = directory / "tokenizer_config.json"
+        found = read_json(settings) if settings.exists() else {}
+        name = found.get("tokenizer_class") if isinstance(found, dict) else None
+        kind = getattr(transformers, str(name), None)
+        if not isinstance(kind, type) or not issubclass(kind, transformers.PreTrainedTokenizerBase):
+            kind = transformers.AutoTokenizer
+    return kind.from_pretrained(str(directory), local_files_only=True, trust_remote_code=False)

@@ -9,7 +9,7 @@ from mrp.errors import UserError
 from mrp.fetch.benchmarks import Benchmark
 from mrp.fetch.checkpoints import Checkpoint
 from mrp.grid import Layout, jobs
-from mrp.models.hub import is_hub_id
+from mrp.models.hub import is_hub_id, parse_hub_id
 from mrp.models.weights import Part
 
 
@@ -19,11 +19,12 @@ def pieces(suite: Suite, heads: HeadsFrom) -> list[Checkpoint | Benchmark]:
     used: dict[str, set[Part]] = {}
     tasks: dict[str, None] = {}
     for job in jobs(suite, heads):
-        if is_hub_id(layout.backbone_path(job.backbone)):
-            used.setdefault(layout.backbone_path(job.backbone), set()).add("backbone")
-        head = _head(suite, layout, job.backbone, job.head, heads) if job.head is not None else ""
-        if head and is_hub_id(head):
-            used.setdefault(head, set()).add("head")
+        paths: list[tuple[str, Part]] = [(layout.backbone_path(job.backbone), "backbone")]
+        if job.head is not None:
+            paths.append((_head(suite, layout, job.backbone, job.head, heads), "head"))
+        for path, part in paths:
+            if is_hub_id(path):
+                used.setdefault(str(parse_hub_id(path)), set()).add(part)
         tasks |= dict.fromkeys(task for task in job.tasks if task not in GENERATED)
     checkpoints = [Checkpoint(text, tuple(sorted(parts))) for text, parts in used.items()]
     directory = Path(suite.data.benchmarks)

@@ -20,12 +20,14 @@ from mrp.fetch.benchmarks import Benchmark
 from mrp.fetch.checkpoints import Checkpoint
 from mrp.fetch.hub import Download, Unreachable, bar_into, reason, remove_stale
 from mrp.fetch.pieces import pieces
+from mrp.grid import missing_pieces
 from mrp.models.hub import cache_dir
 
 logger = logging.getLogger("mrp.fetch")
 
 Piece = Checkpoint | Benchmark
 RESERVE = 1_000_000_000  # bytes that stay free: logs, journals and records need room as well
+NOT_ON_THE_HUB = "not to be had from the hub: correct the suite, or put it there"
 LOG_INTERVAL = 15.0  # seconds between two lines in a log file
 
 
@@ -37,11 +39,9 @@ def fetch_suite(suite: Suite, heads: HeadsFrom, dry_run: bool = False) -> None:
             have been printed, one a line.
     """
     wanted = pieces(suite, heads)
-    if not wanted:
-        print(f"suite {suite.name} needs nothing from the hub")
-        return
     plans, failed = plan_all(wanted)
-    _print_table(suite, plans, len(wanted))
+    if wanted:
+        _print_table(suite, plans, len(wanted))
     missing = sum(plan.missing_bytes for plan in plans.values() if plan is not None)
     full = _disk_problem(missing)
     if full is not None:
@@ -51,15 +51,19 @@ def fetch_suite(suite: Suite, heads: HeadsFrom, dry_run: bool = False) -> None:
             for piece, plan in plans.items():
                 if plan is not None:
                     _fetch(piece, plan, progress, failed)
+    told = [piece for piece in wanted if dry_run or piece.label in failed]
+    failed |= dict.fromkeys(_still_missing(suite, heads, told), NOT_ON_THE_HUB)
     for label, why in failed.items():
         print(f"mrp: failed: {label}: {why}", file=sys.stderr)
     if failed:
+        many = "failure" if len(failed) == 1 else f"{len(failed)} failures"
         raise UserError(
-            f"suite {suite.name!r} is not complete: see to the {len(failed)} failures above and "
-            "run the same command again; what is here is kept"
+            f"suite {suite.name!r} is not complete: see to the {many} above and run the same "
+            "command again; what is here is kept"
         )
     verb = "to be fetched" if dry_run else "fetched"
-    print(f"{_size(missing)} {verb}" if missing else "everything is here")
+    here = "everything is here" if wanted else f"suite {suite.name} needs nothing from the hub"
+    print(f"{_size(missing)} {verb}" if missing else here)
 
 
 def plan_all(wanted: Sequence[Piece]) -> tuple[dict[Piece, Download | None], dict[str, str]]:
@@ -90,6 +94,13 @@ def plan_all(wanted: Sequence[Piece]) -> tuple[dict[Piece, Download | None], dic
             else:
                 failed[piece.label] = silent or "nothing is known about it"
     return plans, failed
+
+
+def _still_missing(suite: Suite, heads: HeadsFrom, told: Sequence[Piece]) -> list[str]:
+    """What the suite lacks all the same, such as directories, without what is `told` already."""
+    names = [piece.text if isinstance(piece, Checkpoint) else str(piece.path) for piece in told]
+    lines = missing_pieces(suite, heads)
+    return [line for line in lines if not any(name in line for name in names)]
 
 
 def _fetch(piece: Piece, plan: Download, progress: Progress, failed: dict[str, str]) -> None:

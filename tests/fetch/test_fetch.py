@@ -62,7 +62,7 @@ def test_a_suite_is_fetched_once_and_used_without_the_hub(
     # The backbone's repository is used as a backbone only, the head's as a head only.
     assert len(shards) == len(set(shards)) == BACKBONE_SHARDS + HEAD_SHARDS
     assert "lab/tiny (backbone)" in out
-    assert "lab/tiny-k2@main (head)" in out
+    assert "lab/tiny-k2 (head)" in out
     assert "unused" not in out
     assert f"main = {lab.commit[:12]}" in out
     for task, rows in (("mrp_gsm8k", GSM8K), ("mrp_math500", MATH)):
@@ -208,6 +208,28 @@ def test_every_failure_is_listed_and_the_rest_is_fetched(
     assert "see to the 5 failures above" in err
     assert (lab.benchmarks / "mrp_gsm8k.jsonl").exists()
     assert local_checkpoint("lab/tiny", "backbone").is_dir()
+
+
+def test_what_no_hub_has_is_said_as_well(lab: Lab, capsys: pytest.CaptureFixture[str]) -> None:
+    change(lab, backbones={"S": {"path": "lab/tiny"}, "T": {"path": str(lab.home / "none")}})
+    for more in ([], ["--dry-run"]):
+        assert fetch(lab, *more) == 2
+        err = capsys.readouterr().err
+        assert f"backbones.T.path: {lab.home / 'none'}: no checkpoint here" in err
+        assert "correct the suite" in err
+        assert "see to the failure above" in err
+    change(lab, backbones={"S": {"path": "lab/tiny@"}})
+    assert fetch(lab) == 2
+    assert "lab/tiny@: '' is no revision" in capsys.readouterr().err
+
+
+def test_one_repository_in_two_spellings_is_one_piece(
+    lab: Lab, capsys: pytest.CaptureFixture[str]
+) -> None:
+    change(lab, heads={"k2": {"variant": "k2", "path": "lab/tiny@main"}})
+    assert fetch(lab) == 0
+    assert "lab/tiny (backbone and head): " in capsys.readouterr().out
+    assert len([name for name in downloaded(lab) if name.endswith(".safetensors")]) == 4
 
 
 def test_a_hub_that_does_not_answer_is_asked_once(
