@@ -80,5 +80,14 @@ def sha256_file(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
+def human_size(count: float) -> str:
+    """Bytes for people, such as 16.4 GB: decimal, as disks and the hub's pages count."""
+    for unit in ("B", "kB", "MB"):
+        if count < 999.5:
+            return f"{count:.3g} {unit}"
+        count /= 1000
+    return f"{count:,.1f} GB"
+
+
 def _write_bytes(path: Path, data: bytes) -> None:
     path.write_bytes(data)

@@ -10,7 +10,7 @@ import torch
 from safetensors import SafetensorError
 from safetensors.torch import save_file
 
-from mrp.io import UMASK, atomic_write, atomic_write_text
+from mrp.io import UMASK, atomic_write, atomic_write_text, human_size
 
 
 @pytest.mark.parametrize(
@@ -48,3 +48,11 @@ def test_a_file_has_the_users_usual_rights_whoever_wrote_it(tmp_path: Path) -> N
     atomic_write(tmp_path / "weights", lambda path: save_file(weights, path))
     assert (tmp_path / "weights").stat().st_mode == usual
     assert usual & 0o777 == 0o666 & ~UMASK
+
+
+@pytest.mark.parametrize(
+    ("count", "text"),
+    [(0, "0 B"), (999, "999 B"), (1234, "1.23 kB"), (999_999, "1 MB"), (16.4e9, "16.4 GB")],
+)
+def test_sizes_for_people(count: float, text: str) -> None:
+    assert human_size(count) == text

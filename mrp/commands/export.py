@@ -36,10 +36,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> None:
     """Export and say what was written."""
+    from mrp.io import human_size
     from mrp.models.export import export
 
     done = export(args.backbone, args.head, args.out, args.dtype, args.max_shard_size)
     print(
-        f"{args.out}: {done['tensors']} tensors, {done['bytes'] / 1e9:.3g} GB {args.dtype} in "
+        f"{args.out}: {done['tensors']} tensors, {human_size(done['bytes'])} of {args.dtype} in "
         f"{done['shards']} shards"
     )

@@ -21,6 +21,7 @@ from mrp.fetch.checkpoints import Checkpoint
 from mrp.fetch.hub import Download, Unreachable, bar_into, reason, remove_stale
 from mrp.fetch.pieces import pieces
 from mrp.grid import missing_pieces
+from mrp.io import human_size
 from mrp.models.hub import cache_dir
 
 logger = logging.getLogger("mrp.fetch")
@@ -63,7 +64,7 @@ def fetch_suite(suite: Suite, heads: HeadsFrom, dry_run: bool = False) -> None:
         )
     verb = "to be fetched" if dry_run else "fetched"
     here = "everything is here" if wanted else f"suite {suite.name} needs nothing from the hub"
-    print(f"{_size(missing)} {verb}" if missing else here)
+    print(f"{human_size(missing)} {verb}" if missing else here)
 
 
 def plan_all(wanted: Sequence[Piece]) -> tuple[dict[Piece, Download | None], dict[str, str]]:
@@ -131,11 +132,13 @@ def _print_table(suite: Suite, plans: dict[Piece, Download | None], count: int) 
             print(f"  {piece.label}: here")
             continue
         left = plan.missing_bytes
-        state = f"{_size(left)} to fetch" if left or plan.missing else "here"
-        print(f"  {piece.label}: {_size(plan.total_bytes)}, {state}; {piece.note(plan)}")
+        state = f"{human_size(left)} to fetch" if left or plan.missing else "here"
+        print(f"  {piece.label}: {human_size(plan.total_bytes)}, {state}; {piece.note(plan)}")
     known = [plan for plan in plans.values() if plan is not None]
     total, left = sum(p.total_bytes for p in known), sum(p.missing_bytes for p in known)
-    print(f"  total: {_size(total)}, {_size(left)} to fetch, {_size(_free(cache_dir()))} free")
+    print(
+        f"  total: {human_size(total)}, {human_size(left)} to fetch, {human_size(_free(cache_dir()))} free"
+    )
 
 
 def _disk_problem(missing: int) -> str | None:
@@ -143,8 +146,8 @@ def _disk_problem(missing: int) -> str | None:
     place, free = cache_dir(), _free(cache_dir())
     if missing and missing + RESERVE > free:
         return (
-            f"{_size(missing)} are to be fetched and {_size(RESERVE)} to stay free, but there are "
-            f"{_size(free)}: make room, or set HF_HOME to a directory on a larger disk"
+            f"{human_size(missing)} are to be fetched and {human_size(RESERVE)} to stay free, but there are "
+            f"{human_size(free)}: make room, or set HF_HOME to a directory on a larger disk"
         )
     if missing and not os.access(_existing(place), os.W_OK):
         return "no right to write here: set HF_HOME to a directory of your own"
@@ -158,15 +161,6 @@ def _free(path: Path) -> int:
 def _existing(path: Path) -> Path:
     """The path, or the nearest directory above it that exists."""
     return next(place for place in (path, *path.parents) if place.exists())
-
-
-def _size(count: float) -> str:
-    """Bytes for people: 16.4 GB (decimal, as the hub's pages have it)."""
-    for unit in ("B", "kB", "MB"):
-        if count < 999.5:
-            return f"{count:.3g} {unit}"
-        count /= 1000
-    return f"{count:,.1f} GB"
 
 
 class Progress:
@@ -195,7 +189,9 @@ class Progress:
             self.bar.update(count)
         elif time.monotonic() - self.logged >= LOG_INTERVAL:
             self.logged = time.monotonic()
-            logger.info("%s of %s, at %s", _size(self.done), _size(self.total), self.label)
+            logger.info(
+                "%s of %s, at %s", human_size(self.done), human_size(self.total), self.label
+            )
 
     def __enter__(self) -> Progress:
         return self

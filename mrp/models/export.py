@@ -27,7 +27,7 @@ import torch
 from safetensors.torch import save_file
 
 from mrp.errors import UserError
-from mrp.io import atomic_write, atomic_write_bytes, atomic_write_json
+from mrp.io import atomic_write, atomic_write_bytes, atomic_write_json, human_size
 from mrp.models.checkpoint import Source, backbone_sources, check_fit, head_sources
 from mrp.models.configuration import (
     GENERATION,
@@ -102,7 +102,9 @@ def export(
     out.parent.mkdir(parents=True, exist_ok=True)
     free = shutil.disk_usage(out.parent).free
     if total > free:
-        raise UserError(f"--out {out}: {total} bytes to write, {free} are free; make room")
+        raise UserError(
+            f"--out {out}: {human_size(total)} to write, {human_size(free)} are free; make room"
+        )
     config = {
         **_kept(read_config(from_backbone)[1]),
         **backbone_json(shape),

@@ -164,7 +164,7 @@ def test_the_command_and_its_mistakes(ours: Path, capsys: pytest.CaptureFixture[
     assert "made for vocab_size=64, the backbone has vocab_size=128" in capsys.readouterr().err
     assert not (ours / "out").exists()
     assert main(["export", *words]) == 0
-    assert "bfloat16 in 2 shards" in capsys.readouterr().out
+    assert "of bfloat16 in 2 shards" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
