@@ -136,9 +136,8 @@ def _print_table(suite: Suite, plans: dict[Piece, Download | None], count: int) 
         print(f"  {piece.label}: {human_size(plan.total_bytes)}, {state}; {piece.note(plan)}")
     known = [plan for plan in plans.values() if plan is not None]
     total, left = sum(p.total_bytes for p in known), sum(p.missing_bytes for p in known)
-    print(
-        f"  total: {human_size(total)}, {human_size(left)} to fetch, {human_size(_free(cache_dir()))} free"
-    )
+    free = human_size(_free(cache_dir()))
+    print(f"  total: {human_size(total)}, {human_size(left)} to fetch, {free} free")
 
 
 def _disk_problem(missing: int) -> str | None:
@@ -146,8 +145,9 @@ def _disk_problem(missing: int) -> str | None:
     place, free = cache_dir(), _free(cache_dir())
     if missing and missing + RESERVE > free:
         return (
-            f"{human_size(missing)} are to be fetched and {human_size(RESERVE)} to stay free, but there are "
-            f"{human_size(free)}: make room, or set HF_HOME to a directory on a larger disk"
+            f"{human_size(missing)} are to be fetched and {human_size(RESERVE)} to stay free, but "
+            f"there are {human_size(free)}: make room, or set HF_HOME to a directory on a larger "
+            "disk"
         )
     if missing and not os.access(_existing(place), os.W_OK):
         return "no right to write here: set HF_HOME to a directory of your own"
