@@ -6,7 +6,6 @@ knobs, seed, checkpoint hashes, ...). A journal that starts with another line is
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import json
 import logging
@@ -17,6 +16,7 @@ from types import TracebackType
 from typing import Any, BinaryIO
 
 from mrp.errors import UserError
+from mrp.locks import flock
 
 logger = logging.getLogger(__name__)
 
@@ -103,14 +103,12 @@ class Journal:
 
     def _open_locked(self) -> BinaryIO:
         file = open(self.path, "a+b")  # noqa: SIM115 (held open until close())
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
+        if not flock(file.fileno(), self.path):
             file.close()
             raise UserError(
                 f"{self.path}: another process is decoding into this directory; wait for it to "
                 "end or choose another --out"
-            ) from None
+            )
         return file
 
 

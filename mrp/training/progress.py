@@ -1,24 +1,21 @@
-"""Showing a run on stderr: a bar on a terminal, a line every few percent elsewhere."""
+"""How far a training run is, with its newest losses."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
 
-from tqdm import tqdm
+from mrp.progress import Display
 
-LINES = 20
+LINES = 20  # of a whole run without a terminal
 
 
-class Progress:
+class Progress(Display):
     """Progress of `total` steps, of which `start` are done; silent where `shown` is false."""
 
     def __init__(self, label: str, total: int, start: int, shown: bool) -> None:
-        self.label, self.total, self.shown = label, total, shown
-        self.bar = None
+        super().__init__(total, start, "step", shown, label)
         self._said = start * LINES // total
-        if shown and sys.stderr.isatty():
-            self.bar = tqdm(total=total, initial=start, desc=label, unit="step", dynamic_ncols=True)
 
     def say(self, text: str) -> None:
         """Print one line of news."""
@@ -29,15 +26,13 @@ class Progress:
 
     def update(self, step: int, values: Mapping[str, str]) -> None:
         """Show that `step` steps are done, with the newest numbers."""
-        if self.bar is not None:
-            self.bar.set_postfix(values, refresh=False)
-            self.bar.update(step - self.bar.n)
-        elif step * LINES // self.total > self._said:
-            self._said = step * LINES // self.total
-            numbers = ", ".join(f"{name} {value}" for name, value in values.items())
-            self.say(f"step {step}/{self.total}, {numbers}")
+        self.advance(step, ", ".join(f"{name} {value}" for name, value in values.items()))
 
-    def close(self) -> None:
-        """Leave the bar as it stands."""
-        if self.bar is not None:
-            self.bar.close()
+    def is_due(self) -> bool:
+        """Every few percent."""
+        return self.done * LINES // self.total > self._said
+
+    def write_line(self, numbers: str) -> None:
+        """On stderr."""
+        self._said = self.done * LINES // self.total
+        self.say(f"step {self.done}/{self.total}, {numbers}")

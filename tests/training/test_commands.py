@@ -102,4 +102,4 @@ def test_progress_is_a_bar_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> Non
     progress.close()
     assert "head: resuming\n" in terminal.getvalue()
     assert "10/10" in terminal.getvalue()
-    assert "kl=0.1" in terminal.getvalue()
+    assert "kl 0.1" in terminal.getvalue()
