@@ -28,7 +28,7 @@ logger = logging.getLogger("mrp.fetch")
 
 Piece = Checkpoint | Benchmark
 RESERVE = 1_000_000_000  # bytes that stay free: logs, journals and records need room as well
-NOT_ON_THE_HUB = "not to be had from the hub: correct the suite, or put it there"
+NOT_ON_THE_HUB = "nothing that is fetched: correct the suite, or put it there"
 LOG_INTERVAL = 15.0  # seconds between two lines in a log file
 
 
