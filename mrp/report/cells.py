@@ -207,10 +207,11 @@ def time_ratio(row: RowSeries) -> Cell:
 
 
 def published_accuracy(row: RowSeries) -> Cell:
-    """The paper's accuracy."""
+    """The paper's accuracy; what its source leaves open shows on hovering."""
     if pd.isna(row["published_accuracy"]):
         return none("not published")
-    return Cell(percent(row["published_accuracy"]), value=row["published_accuracy"])
+    value = row["published_accuracy"]
+    return Cell(percent(value), hint=row["published_note"], value=value)
 
 
 def accuracy_gap(row: RowSeries) -> Cell:
@@ -225,10 +226,11 @@ def accuracy_gap(row: RowSeries) -> Cell:
 
 
 def published_speedup(row: RowSeries) -> Cell:
-    """The paper's speedup."""
+    """The paper's speedup, likewise."""
     if pd.isna(row["published_speedup"]):
         return none("not published")
-    return Cell(times(row["published_speedup"]), value=row["published_speedup"])
+    value = row["published_speedup"]
+    return Cell(times(value), hint=row["published_note"], value=value)
 
 
 def speedup_gap(row: RowSeries) -> Cell:

@@ -17,7 +17,7 @@ KEYS = ["table", "backbone", "task", "mode", "head_variant", "k", "tau"]
 
 
 def read_published(path: Path) -> pd.DataFrame:
-    """The published numbers, one row a setting: KEYS, accuracy (0..1) and speedup (a ratio).
+    """The published numbers, one row a setting: KEYS, accuracy (0..1), speedup (a ratio) and note.
 
     Raises:
         UserError: the file is missing or lacks a column.
@@ -42,17 +42,21 @@ def read_published(path: Path) -> pd.DataFrame:
             raise UserError(f"--published {path}: column {name!r}: {error}") from None
     raw[["k", "tau"]] = raw[["k", "tau"]].fillna(-1.0)
     wide = raw.pivot_table(index=KEYS, columns="metric", values="value", aggfunc="first")
-    wide = wide.reindex(columns=["accuracy", "speedup"]).reset_index()
+    wide = wide.reindex(columns=["accuracy", "speedup"])
     wide["accuracy"] = wide["accuracy"] / 100
-    return wide
+    notes = raw["note"] if "note" in raw else pd.Series("", index=raw.index)
+    wide["note"] = raw.assign(note=notes.fillna("")).groupby(KEYS)["note"].first()
+    return wide.reset_index()
 
 
 def join_published(
     rows: pd.DataFrame, published: pd.DataFrame, table: str | None = None
 ) -> pd.DataFrame:
-    """Our rows with published_accuracy, published_speedup and published_table, where they are from.
+    """Our rows with what is published beside them, in columns of that name.
 
-    A head counts by its variant, whoever trained it; a row without a counterpart has NaN.
+    They are published_accuracy, published_speedup, published_table (where they are from) and
+    published_note. A head counts by its variant, whoever trained it; a row without a counterpart
+    has NaN.
 
     Args:
         rows: of `frame.Results`.
@@ -72,7 +76,6 @@ def join_published(
     for option, usual in OWN.items():
         own |= rows[option].notna() & (rows[option] != usual)
     joined = rows.copy()
-    joined["published_table"] = found["table"].mask(own)
-    joined["published_accuracy"] = found["accuracy"].mask(own)
-    joined["published_speedup"] = found["speedup"].mask(own)
+    for name in ("table", "note", "accuracy", "speedup"):
+        joined[f"published_{name}"] = found[name].mask(own)
     return joined

@@ -114,9 +114,8 @@ def with_verdicts(
         table: one of the paper's tables; all of them if not given.
     """
     if published is None:
-        joined = rows.assign(
-            published_table=None, published_accuracy=np.nan, published_speedup=np.nan
-        )
+        nothing = {"table": None, "note": None, "accuracy": np.nan, "speedup": np.nan}
+        joined = rows.assign(**{f"published_{name}": value for name, value in nothing.items()})
     else:
         joined = join_published(rows, published, table)
     judged = pd.DataFrame([_judged(row) for _, row in joined.iterrows()], index=rows.index)

@@ -44,6 +44,8 @@ def test_same_setting_joins(published: pd.DataFrame) -> None:
     joined = join_published(pd.DataFrame([spec]), published, "speculative").iloc[0]
     assert joined["published_accuracy"] == pytest.approx(0.904)
     assert joined["published_speedup"] == pytest.approx(1.4)
+    assert joined["published_note"] == "a, note"
+    assert joined["published_table"] == "speculative"
 
 
 def test_each_table_has_its_own_numbers(published: pd.DataFrame) -> None:
