@@ -60,7 +60,7 @@ def train_head(
         level=data.level,
         test_seed=data.seed,
         test=data.test,
-        backbone=checkpoint_hash(source),
+        backbone=checkpoint_hash(source, "backbone"),
         start=start_hash(settings.start) if settings.start else None,
     )
     with world(place) as ours, naming_memory(settings, ours):
@@ -100,7 +100,7 @@ def train_head(
 def start_hash(where: str) -> str:
     """The identity of the head to go on from; raises UserError if there is none."""
     try:
-        return checkpoint_hash(Path(where))
+        return checkpoint_hash(where, "head")
     except UserError as error:
         raise UserError(f"start: {error}") from None
 

@@ -283,3 +283,21 @@ def test_what_is_not_fetched_is_one_clear_line(
         assert "lab/tiny: no such directory, and the hub's repository of this name is not" in err
         assert "`mrp fetch --suite NAME`" in err
     assert lab.hub.asked == []  # nothing but fetch talks to the hub
+
+
+def test_a_head_is_trained_on_a_backbone_fetched_without_its_head(lab: Lab) -> None:
+    chats = lab.home.parent / "chats.jsonl"
+    turns = [{"role": "user", "content": "2+2?"}, {"role": "assistant", "content": "It is 4."}]
+    chats.write_text(json.dumps({"messages": turns}) + "\n")
+    recipe = {"source": str(chats), "steps": 1, "batch_size": 1, "packed_length": 64}
+    recipe |= {"num_layers": 1, "warmup": 1, "compile": False}
+    change(lab, heads={"k2": {"variant": "k2", "path": "lab/tiny-k2", "train": recipe}})
+    assert fetch(lab, "--heads", "train") == 0
+    out = lab.home.parent / "trained"
+    words = ["--suite", str(lab.suite), "--backbone", "S", "--backbone-path", "lab/tiny"]
+    words += ["--head", "k2", "--out", str(out), "--device", "cpu"]
+    assert main(["train-head", *words]) == 0
+    assert load_head(out, load_backbone("lab/tiny")).config.variant == "k2"
+    exported = lab.home.parent / "exported"
+    assert main(["export", "--backbone=lab/tiny", f"--head={out}", f"--out={exported}"]) == 0
+    assert load_head(exported, load_backbone(exported)).config.num_layers == 1
