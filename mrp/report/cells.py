@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
@@ -117,6 +118,11 @@ def percent_span(low: float, high: float) -> str:
 def times(ratio: float) -> str:
     """1.31 and a multiplication sign."""
     return f"{ratio:.2f}{TIMES}"
+
+
+def lookahead(k: float) -> str:
+    """K, or auto where the mode chose it itself."""
+    return "auto" if math.isinf(k) else f"{k:.0f}"
 
 
 def accuracy(row: RowSeries) -> Cell:

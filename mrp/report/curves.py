@@ -63,7 +63,7 @@ def cells(rows: pd.DataFrame) -> Iterator[tuple[str, str, pd.DataFrame]]:
 def curves(cell: pd.DataFrame, modes: tuple[str, ...]) -> list[Curve]:
     """The curves of some modes in one cell; static means the control with fewer steps."""
     found = []
-    keys = ["mode", "head", "condition", "rule", "delta", "scale"]
+    keys = ["mode", "head", "condition", "rule", "delta", "scale", "shortlist"]
     chosen = cell[cell["mode"].isin(modes)]
     for _, rows in chosen.groupby(keys, sort=False, dropna=False):
         first = rows.iloc[0]
@@ -107,6 +107,8 @@ def curve_name(row: pd.Series[Any]) -> str:
         parts.append(f"|W r| > {row['delta']:g}")
     if not pd.isna(row["scale"]) and row["scale"] != 1:
         parts.append(f"scale {row['scale']:g}")
+    if not pd.isna(row["shortlist"]) and row["shortlist"]:
+        parts.append(f"shortlist {row['shortlist']:.0f}")
     return ", ".join(parts)
 
 

@@ -15,7 +15,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import jinja2
 import numpy as np
 
 from mrp.errors import UserError
@@ -23,6 +22,7 @@ from mrp.io import atomic_write_text, read_json
 from mrp.report.cells import DASH, percent, points, signed, times
 from mrp.report.statistics import Bools, Estimate, Floats, curve, mcnemar, paired_difference
 from mrp.report.statistics import percentile as interval_of
+from mrp.report.templating import environment_of_templates
 
 LEVEL = 0.05  # chance that anything at all is called moved where nothing did
 
@@ -129,14 +129,7 @@ def compare_folders(before: Path, after: Path) -> Drift:
 
 def write_page(drift: Drift, out: Path) -> None:
     """Write the comparison as one self-contained HTML file."""
-    environment = jinja2.Environment(
-        loader=jinja2.PackageLoader("mrp.report", "templates"),
-        autoescape=True,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        undefined=jinja2.StrictUndefined,
-    )
-    page = environment.get_template("drift.html.j2").render(drift=drift, level=LEVEL)
+    page = environment_of_templates().get_template("drift.html.j2").render(drift=drift, level=LEVEL)
     atomic_write_text(Path(out), page)
 
 

@@ -134,7 +134,7 @@ def _knob_labels(curve: Curve, speed: str) -> list[Label]:
     """The knob's values: its name at the first point; the two ends are placed first."""
     labels = []
     shown = curve.rows.dropna(subset=[speed])
-    values = [f"{value:g}".removeprefix("0") for value in shown[curve.knob]]
+    values = [f"{value:g}".removeprefix("0").replace("inf", "auto") for value in shown[curve.knob]]
     for number, ((x, y), text) in enumerate(zip(_marks(curve, speed), values, strict=True)):
         last = number == len(values) - 1
         named = f"{SYMBOLS[curve.knob]}={text}" if number == 0 else text

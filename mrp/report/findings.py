@@ -12,7 +12,16 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from mrp.report.cells import RowSeries, percent, percent_span, points, signed, span, times
+from mrp.report.cells import (
+    RowSeries,
+    lookahead,
+    percent,
+    percent_span,
+    points,
+    signed,
+    span,
+    times,
+)
 from mrp.report.comparisons import (
     curve_of,
     gain_at_equal_tpf,
@@ -229,8 +238,8 @@ def _fewer_forwards(place: Place) -> Found:
         tpf = Estimate(best["tpf"], best["tpf_low"], best["tpf_high"])
         yield (
             _above(tpf, WANTED_TPF),
-            f"{name}: TPF {tpf.value:.2f} ({span(tpf.low, tpf.high)}) at K = {best['k']:.0f}, "
-            f"with {best['head_per_token']:.2f} head passes a token",
+            f"{name}: TPF {tpf.value:.2f} ({span(tpf.low, tpf.high)}) at "
+            f"K = {lookahead(best['k'])}, with {best['head_per_token']:.2f} head passes a token",
         )
 
 
@@ -250,7 +259,7 @@ def _head_beats_none(place: Place) -> Found:
         if not pd.isna(mine["time_ratio"]) and not pd.isna(theirs["time_ratio"]):
             text += (
                 f"; by the clock {times(mine['time_ratio'])} static with it, "
-                f"{times(theirs['time_ratio'])} without at K = {ks[-1]:.0f}"
+                f"{times(theirs['time_ratio'])} without at K = {lookahead(ks[-1])}"
             )
         yield _above(gap, 0), text
 
@@ -267,7 +276,7 @@ def _faster(place: Place) -> Found:
         yield (
             _above(ratio, 1),
             f"{label}: {times(ratio.value)} static ({span(ratio.low, ratio.high)}) at "
-            f"K = {best['k']:.0f}, its best",
+            f"K = {lookahead(best['k'])}, its best",
         )
 
 
@@ -362,7 +371,7 @@ def _best(rows: pd.DataFrame, name: str) -> RowSeries:
 
 
 def _ks(rows: pd.DataFrame) -> str:
-    return ", ".join(f"{k:.0f}" for k in sorted(set(rows["k"])))
+    return ", ".join(lookahead(k) for k in sorted(set(rows["k"])))
 
 
 def _head_pairs(
@@ -370,7 +379,7 @@ def _head_pairs(
 ) -> Iterator[tuple[str, str, list[float]]]:
     """(head, rival head, K that both have) in direct decoding, for heads of the same source."""
     rows = select(place.rows, mode="direct")
-    rows = rows[rows["scale"] == 1]
+    rows = rows[(rows["scale"] == 1) & (rows["shortlist"] == 0)]
     rivals = select(rows, head_variant=rival)
     for (head, source), mine in rows[rows["head_variant"].isin(variants)].groupby(
         ["head", "head_source"], sort=False
@@ -392,8 +401,9 @@ def _remasks(place: Place) -> Iterator[tuple[str, pd.DataFrame]]:
 def _speculators(place: Place, modes: tuple[str, ...]) -> Iterator[tuple[str, pd.DataFrame]]:
     """Each way of drafting with its rows over K."""
     rows = place.rows[place.rows["mode"].isin(modes)]
-    for _, mine in rows.groupby(["mode", "head"], sort=False, dropna=False):
+    for _, mine in rows.groupby(["mode", "head", "shortlist"], sort=False, dropna=False):
         first = mine.iloc[0]
         name = str(first["mode"]).replace("_", "-") if pd.isna(first["head"]) else first["head"]
+        name += f", shortlist {first['shortlist']:.0f}" if first["shortlist"] > 0 else ""
         trained = first["head_source"] == "trained"
         yield f"{name} (trained here)" if trained else name, mine

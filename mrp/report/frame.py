@@ -30,7 +30,8 @@ COUNTERS = (
     *("proposed", "accepted", "bonus", "vetoed", "revealed", "generated", "answer_tokens"),
 )
 OUTDATED = "outdated"
-NUMERIC_OPTIONS = ("k", "steps", "tau", "scale", "delta")
+AUTO = float("inf")  # K where a mode chose it itself: beyond all that were given
+NUMERIC_OPTIONS = ("k", "steps", "tau", "scale", "delta", "shortlist")
 # Every row has all columns, also where a mode has no such number (NaN) or a job has no record.
 NUMBERS = (
     *("n", "correct", "accuracy", "accuracy_low", "accuracy_high", "paper_rule_correct"),
@@ -131,6 +132,7 @@ def _labels(suite: Suite, job: Job) -> dict[str, Any]:
         "head_variant": head.variant if head else None,
         "head_source": job.head_source,
         **{name: job.options.get(name) for name in OPTIONS},
+        **({"k": AUTO} if job.options.get("k") == "auto" else {}),
         "status": "",
         "note": "",
     }

@@ -1,4 +1,4 @@
-"""tables.html and tables.csv."""
+"""tables.html, tables.tex and tables.csv."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import jinja2
 import pandas as pd
 
 from mrp.io import atomic_write_text
@@ -16,7 +15,9 @@ from mrp.report.cells import Table
 from mrp.report.comparisons import compare
 from mrp.report.findings import FAILS, HOLDS, MIXED, OPEN, Finding, build_findings
 from mrp.report.frame import Results
+from mrp.report.latex import latex
 from mrp.report.tables import build_tables
+from mrp.report.templating import environment_of_templates
 from mrp.report.verdicts import (
     FAILED,
     REPRODUCED,
@@ -56,7 +57,7 @@ def write_tables(
     out: Path,
     links: Mapping[str, str] | None = None,
 ) -> list[Path]:
-    """Write tables.html and tables.csv to `out`; the same records give the same bytes.
+    """Write tables.html, .tex and .csv to `out`; the same records give the same bytes.
 
     Args:
         results: of the suite.
@@ -69,18 +70,21 @@ def write_tables(
     """
     rows = compare(results)
     judged = with_verdicts(rows, published)
+    tables = build_tables(rows, published)
     page = render(
         results.suite,
         _header(results, rows),
-        build_tables(rows, published),
+        tables,
         summarize(judged),
         build_findings(results, rows),
         links or {},
+        _facets(rows),
     )
-    html, csv = Path(out) / "tables.html", Path(out) / "tables.csv"
+    html, tex, csv = (Path(out) / f"tables.{form}" for form in ("html", "tex", "csv"))
     atomic_write_text(html, page)
+    atomic_write_text(tex, latex(results.suite, tables))
     atomic_write_text(csv, judged.to_csv(index=False, float_format=DIGITS, lineterminator="\n"))
-    return [html, csv]
+    return [html, tex, csv]
 
 
 def render(
@@ -90,26 +94,44 @@ def render(
     paper: Summary | None,
     findings: Sequence[Finding],
     links: Mapping[str, str],
+    facets: Mapping[str, Mapping[str, str]],
 ) -> str:
-    """The page as one self-contained HTML text; `links` are the addresses of jobs' own pages."""
-    environment = jinja2.Environment(
-        loader=jinja2.PackageLoader("mrp.report", "templates"),
-        autoescape=True,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        undefined=jinja2.StrictUndefined,
-    )
+    """The page as one self-contained HTML text.
+
+    `links` are the addresses of jobs' own pages; `facets` what a job's rows can be filtered by.
+    """
     counts = Counter(finding.verdict for finding in findings)
-    return environment.get_template("tables.html.j2").render(
-        suite=suite,
-        header=header,
-        tables=tables,
-        paper=paper,
-        findings=findings,
-        links=links,
-        verdicts=[(name, tally, counts[name]) for name, tally in TALLIES.items() if counts[name]],
-        slugs={HOLDS: "holds", FAILS: "fails", OPEN: "open", MIXED: "mixed", **PAPER_SLUGS},
+    return (
+        environment_of_templates()
+        .get_template("tables.html.j2")
+        .render(
+            suite=suite,
+            header=header,
+            tables=tables,
+            paper=paper,
+            findings=findings,
+            links=links,
+            facets=facets,
+            verdicts=[
+                (name, tally, counts[name]) for name, tally in TALLIES.items() if counts[name]
+            ],
+            slugs={HOLDS: "holds", FAILS: "fails", OPEN: "open", MIXED: "mixed", **PAPER_SLUGS},
+        )
     )
+
+
+def _facets(rows: pd.DataFrame) -> dict[str, dict[str, str]]:
+    """By job: its mode, and its head, K and tau where it has them, as the page shows them."""
+    facets: dict[str, dict[str, str]] = {}
+    for _, row in rows.drop_duplicates("job").iterrows():
+        found = {"mode": str(row["mode"])}
+        if not pd.isna(row["head"]):
+            found["head"] = str(row["head"])
+        for name, option in (("K", "k"), ("\N{GREEK SMALL LETTER TAU}", "tau")):
+            if not pd.isna(row[option]):
+                found[name] = f"{row[option]:g}"
+        facets[str(row["job"])] = found
+    return facets
 
 
 def _header(results: Results, rows: pd.DataFrame) -> Header:

@@ -15,13 +15,13 @@ from pathlib import Path
 from typing import Any
 
 import jinja2
-from markupsafe import Markup
 
 from mrp.errors import UserError
 from mrp.grid import Job, Layout, Suite, jobs
 from mrp.io import atomic_write_text, read_json
 from mrp.report.cells import percent
 from mrp.report.statistics import wilson
+from mrp.report.templating import environment_of_templates
 from mrp.schema import HeadsFrom
 
 SHOWN = 120  # samples with their traces on a page: more would make it slow to open
@@ -85,7 +85,7 @@ def write_pages(suite: Suite, results: Path, heads: HeadsFrom = "released") -> P
         UserError: a record or its samples are damaged.
     """
     layout = Layout(suite, Path(results))
-    environment = _environment()
+    environment = environment_of_templates()
     everything = jobs(suite, heads)
     listed = []
     for job in everything:
@@ -139,24 +139,6 @@ def _page(
         command=_rerun(layout, job),
         static=static and static.id,
     )
-
-
-def _environment() -> jinja2.Environment:
-    environment = jinja2.Environment(
-        loader=jinja2.PackageLoader("mrp.report", "templates"),
-        autoescape=True,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        undefined=jinja2.StrictUndefined,
-    )
-    environment.filters["embed"] = _embed
-    return environment
-
-
-def _embed(value: Any) -> Markup:
-    """JSON that may stand inside a script element: "</script>" in an answer must not end it."""
-    text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
-    return Markup(text.replace("<", "\\u003c").replace("\u2028", "\\u2028"))
 
 
 def _static_of(job: Job, everything: Sequence[Job]) -> Job | None:

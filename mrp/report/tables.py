@@ -64,7 +64,7 @@ def _residual_or_direct(rows: pd.DataFrame) -> Table:
             continue
         built = [
             Row(_head_labels(by_k.iloc[0]), tuple(_at_k(by_k, k) for k in ks), starts=True)
-            for by_k in _by(direct, ["head", "scale"])
+            for by_k in _by(direct, ["head", "scale", "shortlist"])
         ]
         controls = tuple(_control_cell(cell, direct, k) for k in ks)
         if any(control.text for control in controls):
@@ -199,10 +199,13 @@ def _by_head(
         if mine.empty:
             continue
         built = _static_row(cell, columns, labels=3)
-        for by_k in _by(mine, ["mode", "head", "scale"]):
+        for by_k in _by(mine, ["mode", "head", "scale", "shortlist"]):
             for number, (_, row) in enumerate(by_k.sort_values("k").iterrows()):
                 names = _head_labels(row)
-                labels = (*(cells.again(names) if number else names), Cell(f"{row['k']:.0f}"))
+                labels = (
+                    *(cells.again(names) if number else names),
+                    Cell(cells.lookahead(row["k"])),
+                )
                 built.append(cells.number_row(row, labels, columns, starts=number == 0))
         groups.append(Group(name, "", cells.mark_best(built, [c.better for c in columns])))
     headings = (("Drafts from", ""), ("Objective", ""), ("K", ""))
@@ -306,11 +309,14 @@ def _head_labels(row: RowSeries) -> tuple[Cell, Cell]:
     """Which head a row used, and what it was trained for."""
     if pd.isna(row["head"]):
         return Cell("no head", str(row["mode"]).replace("_", "-")), cells.none(cells.DASH)
-    scaled = not pd.isna(row["scale"]) and row["scale"] != 1
-    scale = f"correction {cells.TIMES} {row['scale']:g}" if scaled else ""
+    own = []
+    if not pd.isna(row["scale"]) and row["scale"] != 1:
+        own.append(f"correction {cells.TIMES} {row['scale']:g}")
+    if not pd.isna(row["shortlist"]) and row["shortlist"]:
+        own.append(f"shortlist of {row['shortlist']:.0f}")
     objective = "direct" if row["head_variant"] == "direct" else "residual"
     chained = ", chained" if row["head_variant"] == "k2" else ""
-    return Cell(str(row["head"]), scale, chips=_source(row)), Cell(objective + chained)
+    return Cell(str(row["head"]), ", ".join(own), chips=_source(row)), Cell(objective + chained)
 
 
 def _source(row: RowSeries) -> tuple[str, ...]:

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from mrp.report.cells import RowSeries, percent, points, signed, times
+from mrp.report.cells import RowSeries, lookahead, percent, points, signed, times
 from mrp.report.published import SIZES, join_published
 from mrp.report.statistics import Estimate, independent_difference, wilson
 
@@ -212,7 +212,7 @@ def _setting(row: RowSeries) -> str:
         trained = " (trained here)" if row["head_source"] == "trained" else ""
         parts.append(f"{row['head']}{trained}")
     if not pd.isna(row["k"]):
-        parts.append(f"K = {row['k']:.0f}")
+        parts.append(f"K = {lookahead(row['k'])}")
     if not pd.isna(row["tau"]):
         parts.append(f"τ = {row['tau']:g}")
     return ", ".join(parts)

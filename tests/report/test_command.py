@@ -21,7 +21,8 @@ def call(*words: str | Path) -> None:
 def test_tables(written: Written, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     suite, results = written.suite_file, written.results
     call("tables", "--suite", suite, "--results", results, "--out", tmp_path / "new")
-    assert {file.name for file in (tmp_path / "new").iterdir()} == {"tables.html", "tables.csv"}
+    written_files = {file.name for file in (tmp_path / "new").iterdir()}
+    assert written_files == {"tables.html", "tables.tex", "tables.csv"}
     assert capsys.readouterr().out.startswith("47 of 49 jobs have a record")
 
 

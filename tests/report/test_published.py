@@ -30,7 +30,14 @@ def published(tmp_path: Path) -> pd.DataFrame:
 
 def row(mode: str, **changes: object) -> dict[str, object]:
     usual = {"backbone": "sdar-8b", "task": "mrp_gsm8k", "head_variant": None, "k": None}
-    options = {"tau": None, "steps": None, "scale": None, "rule": None, "condition": None}
+    options = {
+        "tau": None,
+        "steps": None,
+        "scale": None,
+        "shortlist": None,
+        "rule": None,
+        "condition": None,
+    }
     return {**usual, **options, "mode": mode, **changes}
 
 

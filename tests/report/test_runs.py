@@ -15,7 +15,8 @@ import pytest
 from mrp.cli import main
 from mrp.errors import UserError
 from mrp.grid import Layout, jobs
-from mrp.report.runs import SHOWN, _choose, _embed, write_pages
+from mrp.report.runs import SHOWN, _choose, write_pages
+from mrp.report.templating import embed
 from tests.report.synthetic import Written
 
 JOB = "S.mini.speculative.k2.k4"
@@ -75,7 +76,7 @@ def test_a_page_says_what_the_record_and_the_samples_say(written: Written, pages
 
 def test_no_answer_can_break_out_of_the_page() -> None:
     evil = '</script><script>alert(1)</script><!-- \u2028 & \\ "'
-    text = str(_embed([{"text": evil}]))
+    text = str(embed([{"text": evil}]))
     assert "<" not in text
     assert "\u2028" not in text
     assert json.loads(text) == [{"text": evil}]

@@ -107,6 +107,7 @@ def row(task: str, correct: int, **changes: object) -> dict[str, object]:
         "tau": 0.5,
         "steps": None,
         "scale": None,
+        "shortlist": None,
         "rule": None,
         "status": "done",
         "n": n,

@@ -30,6 +30,7 @@ rule tables:
         published="config/published.csv",
     output:
         html=report("results/tables.html", category="Tables"),
+        tex="results/tables.tex",
         csv="results/tables.csv",
     log:
         PATHS.log("report", "tables"),

@@ -1,0 +1,84 @@
+"""tables.tex: the page's tables for a paper, with booktabs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from mrp.report.cells import Cell, Row, Table
+
+PREAMBLE = r"""% Written by `mrp report tables`. Compiles by itself; a paper takes a table's environment
+% and loads booktabs, longtable and textcomp.
+\documentclass{article}
+\usepackage[T1]{fontenc}
+\usepackage[utf8]{inputenc}
+\usepackage[landscape,margin=1.5cm]{geometry}
+\usepackage{booktabs,longtable,textcomp}
+\setlength{\tabcolsep}{3pt}
+\begin{document}
+\scriptsize
+"""
+# What stands for itself in HTML and not in TeX.
+SPECIAL = {
+    "\\": r"\textbackslash{}",
+    "^": r"\^{}",
+    "~": r"\~{}",
+    **{character: f"\\{character}" for character in "{}$&#%_"},
+    "<": r"$<$",
+    ">": r"$>$",
+    "|": r"$|$",
+    "\N{MINUS SIGN}": "$-$",
+    "\N{MULTIPLICATION SIGN}": r"$\times$",
+    "\N{EN DASH}": "--",
+    "\N{MIDDLE DOT}": r"\textperiodcentered{}",
+    "\N{GREEK SMALL LETTER TAU}": r"$\tau$",
+    "\N{GREEK SMALL LETTER DELTA}": r"$\delta$",
+}
+
+
+def latex(suite: str, tables: Sequence[Table]) -> str:
+    """A document with every table of a suite; the best of a column in bold, as on the page."""
+    parts = [line for table in tables for line in _table(suite, table)]
+    return PREAMBLE + "\n".join(parts) + "\n\\end{document}\n"
+
+
+def escape(text: str) -> str:
+    """Any text as TeX source; what TeX's fonts lack becomes a question mark."""
+    escaped = (SPECIAL.get(character, character) for character in text)
+    return "".join(part if part.isascii() or part in "\u00e9\u00fc" else "?" for part in escaped)
+
+
+def _table(suite: str, table: Table) -> Iterator[str]:
+    columns = "l" * table.labels + "r" * (len(table.columns) - table.labels)
+    yield rf"\begin{{longtable}}{{@{{}}{columns}@{{}}}}"
+    yield rf"\caption{{{escape(table.title)} (suite {escape(suite)}).}}\\"
+    yield r"\toprule"
+    yield _line(escape(heading) for heading, _ in table.columns)
+    yield _line(escape(unit) for _, unit in table.columns)
+    yield r"\midrule"
+    yield r"\endhead"
+    for number, group in enumerate(table.groups):
+        if number:
+            yield r"\addlinespace"
+        title = rf"\textbf{{{escape(group.title)}}} {escape(group.note)}".rstrip()
+        yield rf"\multicolumn{{{len(columns)}}}{{@{{}}l}}{{{title}}}\\"
+        for row in group.rows:
+            yield _row(row, table)
+    yield r"\bottomrule"
+    yield r"\end{longtable}"
+
+
+def _row(row: Row, table: Table) -> str:
+    labels = [_cell(cell) for cell in row.labels]
+    if row.missing:
+        width = len(table.columns) - table.labels
+        return _line([*labels, rf"\multicolumn{{{width}}}{{l}}{{{escape(row.missing)}}}"])
+    return _line([*labels, *(_cell(cell) for cell in row.cells)])
+
+
+def _cell(cell: Cell) -> str:
+    text = escape(cell.text)
+    return rf"\textbf{{{text}}}" if cell.best else text
+
+
+def _line(cells: Iterator[str] | Sequence[str]) -> str:
+    return " & ".join(cells) + r" \\"

@@ -1,0 +1,233 @@
+"""The pages in a real browser, opened from disk: scripts, links, and what axe finds."""
+
+from __future__ import annotations
+
+import csv
+import importlib.resources
+import io
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mrp.cli import main
+from tests.report.synthetic import Written
+
+pytestmark = pytest.mark.browser
+selenium = pytest.importorskip("selenium")
+
+from selenium import webdriver  # noqa: E402
+from selenium.webdriver.common.by import By  # noqa: E402
+from selenium.webdriver.common.keys import Keys  # noqa: E402
+from selenium.webdriver.remote.webelement import WebElement  # noqa: E402
+from selenium.webdriver.support.select import Select  # noqa: E402
+
+CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "google-chrome", "chrome"))), None)
+DRIVER = shutil.which("chromedriver")
+if CHROMIUM is None or DRIVER is None:
+    pytest.skip("needs chromium and chromedriver", allow_module_level=True)
+SERIOUS = ("serious", "critical")
+FLAGS = (
+    *("--headless=new", "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-sync"),
+    *("--disable-background-networking", "--disable-component-update", "--disable-dev-shm-usage"),
+)
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[webdriver.Chrome]:
+    options = webdriver.ChromeOptions()
+    options.binary_location = CHROMIUM
+    for flag in (*FLAGS, f"--user-data-dir={tmp_path_factory.mktemp('profile')}"):
+        options.add_argument(flag)
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
+    os.environ["SE_OFFLINE"] = "true"  # it would look for newer browsers
+    driver = webdriver.Chrome(options, webdriver.ChromeService(DRIVER))
+    yield driver
+    driver.quit()
+
+
+@pytest.fixture(scope="module")
+def results(written: Written, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Tables and pages of the invented results."""
+    results = tmp_path_factory.mktemp("browser") / "results"
+    shutil.copytree(written.results, results)
+    common = ["--suite", str(written.suite_file), "--results", str(results)]
+    assert main(["report", "pages", *common]) == 0
+    assert main(["report", "tables", *common, "--out", str(results)]) == 0
+    return results
+
+
+@pytest.fixture
+def page(browser: webdriver.Chrome, results: Path) -> Iterator[webdriver.Chrome]:
+    """tables.html, freshly opened; no test may leave an error in the console."""
+    browser.set_window_size(1280, 900)
+    browser.get((results / "tables.html").as_uri())
+    yield browser
+    assert [entry for entry in browser.get_log("browser") if entry["level"] == "SEVERE"] == []
+
+
+def table(page: webdriver.Chrome, name: str) -> WebElement:
+    return page.find_element(By.CSS_SELECTOR, f"#{name} table")
+
+
+def column(page: webdriver.Chrome, name: str, heading: str) -> list[list[str]]:
+    """The shown numbers of a column, group by group, the baseline left out."""
+    found: list[list[str]] = page.execute_script(
+        """
+        const [table, heading] = arguments;
+        const at = [...table.tHead.rows[0].cells].findIndex(c => c.textContent.startsWith(heading));
+        return [...table.tBodies].filter(b => !b.hidden).map(b => [...b.rows]
+          .filter(r => !r.hidden && !r.className.match(/group|reference/) && r.cells[at])
+          .map(r => r.cells[at].dataset.value ?? r.cells[at].textContent.trim()));
+        """,
+        table(page, name),
+        heading,
+    )
+    return found
+
+
+def click_heading(page: webdriver.Chrome, name: str, heading: str) -> str | None:
+    for cell in table(page, name).find_elements(By.CSS_SELECTOR, "thead th"):
+        if cell.text.lstrip("\u2191\u2193\u00a0").startswith(heading):
+            page.execute_script("arguments[0].click()", cell.find_element(By.TAG_NAME, "button"))
+            return cell.get_attribute("aria-sort")
+    raise AssertionError(heading)
+
+
+def test_sorting_goes_down_up_and_back(page: webdriver.Chrome) -> None:
+    before = column(page, "direct", "TPF")
+    assert click_heading(page, "direct", "TPF") == "descending"
+    down = [[float(value) for value in group] for group in column(page, "direct", "TPF")]
+    assert all(group == sorted(group, reverse=True) for group in down)
+    assert sorted(map(len, down)) == sorted(map(len, before))
+    assert click_heading(page, "direct", "TPF") == "ascending"
+    up = [[float(value) for value in group] for group in column(page, "direct", "TPF")]
+    assert [group[::-1] == sorted(group, reverse=True) for group in up]
+    assert click_heading(page, "direct", "TPF") is None
+    assert column(page, "direct", "TPF") == before
+
+
+def choose(page: webdriver.Chrome, name: str, value: str) -> None:
+    for label in page.find_elements(By.CSS_SELECTOR, "#filters label"):
+        if label.text.split()[0] == name:
+            Select(label.find_element(By.TAG_NAME, "select")).select_by_value(value)
+            return
+    raise AssertionError(name)
+
+
+def test_filters_narrow_all_tables_and_let_go_again(page: webdriver.Chrome) -> None:
+    everything = page.find_element(By.ID, "shown").text
+    choose(page, "task", "mini_code")
+    choose(page, "mode", "speculative")
+    choose(page, "K", "3")
+    assert column(page, "speculative", "K") == [["3", "3", "3"]]  # default, k2, default-here
+    assert column(page, "direct", "K") == []
+    assert column(page, "remask", "Accuracy") == []
+    shown = page.find_element(By.ID, "shown").text
+    assert shown.startswith("3 of ")
+    page.find_element(By.CSS_SELECTOR, "#filters button").click()
+    assert page.find_element(By.ID, "shown").text == everything
+    assert everything.split()[0] == everything.split()[2]
+
+
+def copied(page: webdriver.Chrome, name: str, form: str) -> str:
+    for button in page.find_elements(By.CSS_SELECTOR, f"#{name} .copy button"):
+        if button.text == form:
+            page.execute_script("arguments[0].click()", button)
+            text = table(page, name).get_attribute("data-copied")
+            assert text is not None
+            return text
+    raise AssertionError(form)
+
+
+def test_copies_hold_the_rows_that_are_shown(page: webdriver.Chrome) -> None:
+    choose(page, "task", "mini_math")
+    choose(page, "K", "2")
+    click_heading(page, "direct", "Accuracy")
+    rows = list(csv.reader(io.StringIO(copied(page, "direct", "CSV"))))
+    assert rows[0][:5] == ["backbone", "task", "Drafts from", "Objective", "K"]
+    assert all(len(row) == len(rows[0]) for row in rows)
+    at = next(i for i, name in enumerate(rows[0]) if name.startswith("Accuracy"))
+    assert [row[at] for row in rows[1:] if row[4]] == column(page, "direct", "Accuracy")[0]
+    markdown = copied(page, "direct", "Markdown").split("\n")
+    assert len(markdown) == len(rows) + 1
+    assert {line.count(" | ") for line in markdown} == {len(rows[0]) - 1}
+    tex = copied(page, "direct", "LaTeX")
+    assert tex.count(r"\\") == len(rows)
+    assert tex.startswith(r"\begin{tabular}")
+
+
+def test_a_cell_opens_its_run_and_the_slider_replays_an_answer(page: webdriver.Chrome) -> None:
+    link = page.find_element(
+        By.CSS_SELECTOR, "#speculative td[data-job='S.mini.speculative.k2.k4'] a"
+    )
+    page.execute_script("arguments[0].click()", link)
+    assert page.find_element(By.TAG_NAME, "h1").text == "S.mini.speculative.k2.k4"
+    card = page.find_element(By.CSS_SELECTOR, "#mini_math .sample")
+    page.execute_script("arguments[0].open = true", card)
+    slider = card.find_element(By.CSS_SELECTOR, "input[type=range]")
+    says = card.find_element(By.TAG_NAME, "output")
+    last = int(slider.get_attribute("max") or 0)
+    pieces = card.find_elements(By.CSS_SELECTOR, ".trace span")
+    assert last > 0
+    assert says.text.startswith(f"round {last} of {last}: {len(pieces)} of {len(pieces)} tokens")
+    slider.send_keys(Keys.HOME)
+    assert says.text.startswith(f"round 0 of {last}: 0 of {len(pieces)} tokens")
+    assert {piece.get_attribute("class") for piece in pieces} == {"masked"}
+    seen = 0
+    for _ in range(last):
+        slider.send_keys(Keys.RIGHT)
+        now = len(card.find_elements(By.CSS_SELECTOR, ".trace span:not(.masked)"))
+        assert now >= seen
+        seen = now
+    assert seen == len(pieces)
+
+
+def test_a_runs_filters_count_what_they_show(browser: webdriver.Chrome, results: Path) -> None:
+    job = "S.mini.dynamic.tau0.5"
+    browser.get((results / "embedded" / "html" / f"{job}.html").as_uri())
+    section = browser.find_element(By.ID, "mini_math")
+    counts = {}
+    for button in section.find_elements(By.CSS_SELECTOR, "[data-filter]"):
+        if button.is_displayed():
+            browser.execute_script("arguments[0].click()", button)
+            counts[button.get_attribute("data-filter")] = len(
+                section.find_elements(By.CLASS_NAME, "sample")
+            )
+    assert counts["all"] == counts["right"] + counts["wrong"]
+    assert 0 < counts["lost"] <= counts["wrong"]
+
+
+@pytest.mark.parametrize(("width", "scheme"), [(1280, "light"), (390, "dark")])
+@pytest.mark.parametrize("which", ["tables.html", "embedded/html/S.mini.remask.k2.tau0.5.html"])
+def test_axe_finds_nothing_serious(
+    browser: webdriver.Chrome, results: Path, width: int, scheme: str, which: str
+) -> None:
+    browser.execute_cdp_cmd(
+        "Emulation.setEmulatedMedia",
+        {"features": [{"name": "prefers-color-scheme", "value": scheme}]},
+    )
+    browser.set_window_size(width, 900)
+    browser.get((results / which).as_uri())
+    if which != "tables.html":
+        card = browser.find_element(By.CLASS_NAME, "sample")
+        browser.execute_script("arguments[0].open = true", card)
+    source = (importlib.resources.files("axe_core_python") / "axe.min.js").read_text("utf-8")
+    browser.execute_script(source)
+    found: dict[str, Any] = browser.execute_async_script(
+        "const done = arguments[arguments.length - 1];"
+        "axe.run({resultTypes: ['violations']}).then(done, error => done({error: String(error)}))"
+    )
+    assert "error" not in found, found
+    bad = [
+        (violation["id"], node["html"][:200], node["failureSummary"])
+        for violation in found["violations"]
+        if violation["impact"] in SERIOUS
+        for node in violation["nodes"]
+    ]
+    assert bad == []
+    # Nothing but the tables' own scroll areas is wider than the window.
+    assert browser.execute_script("return document.documentElement.scrollWidth") <= width

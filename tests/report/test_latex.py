@@ -1,0 +1,58 @@
+"""tables.tex: every table, and TeX takes it."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mrp.report.latex import escape, latex
+from mrp.report.tables import build_tables
+
+PDFLATEX = shutil.which("pdflatex")
+
+
+@pytest.fixture(scope="module")
+def text(rows: pd.DataFrame) -> str:
+    return latex("embedded_x", build_tables(rows, None))
+
+
+def test_every_row_has_every_column(text: str, rows: pd.DataFrame) -> None:
+    tables = build_tables(rows, None)
+    parts = text.split(r"\begin{longtable}")[1:]
+    assert len(parts) == len(tables)
+    for part, table in zip(parts, tables, strict=True):
+        body = part.split(r"\endhead")[1].split(r"\bottomrule")[0]
+        lines = [line for line in body.splitlines() if line.endswith(r"\\")]
+        full = [line for line in lines if r"\multicolumn" not in line]
+        groups = [line for line in lines if line.startswith(r"\multicolumn")]
+        assert len(groups) == len(table.groups)
+        assert len(lines) == sum(len(group.rows) + 1 for group in table.groups)
+        assert {len(re.findall(r"(?<!\\)&", line)) for line in full} == {len(table.columns) - 1}
+    assert r"embedded\_x" in text
+    assert "?" not in text.split(r"\begin{document}")[1]
+
+
+@given(st.text())
+def test_no_text_is_a_command(text: str) -> None:
+    escaped = escape(text)
+    bare = re.sub(r"\\(textbackslash\{\}|\^\{\}|~\{\}|[{}$&#%_])", "", escaped)
+    bare = bare.replace("\\textperiodcentered{}", "")
+    bare = re.sub(r"\$(-|\\times|\\tau|\\delta|<|>|\|)\$", "", bare)
+    assert not set(bare) & set("\\{}$&#%_^~")
+
+
+@pytest.mark.skipif(PDFLATEX is None, reason="needs pdflatex")
+def test_it_compiles(text: str, tmp_path: Path) -> None:
+    (tmp_path / "tables.tex").write_text(text, encoding="utf-8")
+    assert PDFLATEX is not None
+    command = [PDFLATEX, "-interaction=nonstopmode", "-halt-on-error", "tables.tex"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout[-2000:]
+    assert (tmp_path / "tables.pdf").stat().st_size > 10_000
