@@ -16,7 +16,7 @@ from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
 
 from mrp.errors import UserError
-from mrp.fetch.hub import Download, get_file, look_up
+from mrp.fetch.hub import Download, look_up
 from mrp.io import atomic_write_bytes, atomic_write_json, read_json, sha256_file
 
 if TYPE_CHECKING:
@@ -87,7 +87,9 @@ class Benchmark:
                 f"in this data set: correct dataset_name and test_split of task {self.task!r}"
             )
         sizes = {name: listing.sizes[name] for name in names}
-        return Download(source.id, "dataset", source.revision, listing.commit, sizes)
+        return Download(
+            source.id, "dataset", source.revision, listing.commit, sizes, listing.hashes
+        )
 
     def fetch(self, download: Download, bar: type) -> None:
         """Download the files and write the jsonl file and the note.
@@ -96,10 +98,7 @@ class Benchmark:
             UserError: a file is damaged or holds no rows.
             Exception: whatever the hub's library met.
         """
-        paths = [
-            get_file(download.repository, name, download.commit, "dataset", bar)
-            for name in download.sizes
-        ]
+        paths = [download.get(name, bar) for name in download.sizes]
         rows = [row for path in paths for row in read_rows(path)]
         if not rows:
             raise UserError(f"the split {self.source.split!r} has no rows: correct test_split")

@@ -88,6 +88,7 @@ class Checkpoint:
             self.asked,
             listing.commit,
             {name: sizes[name] for name in dict.fromkeys(wanted)},
+            listing.hashes,
         )
 
     def fetch(self, download: Download, bar: type) -> None:
@@ -100,7 +101,7 @@ class Checkpoint:
         # config.json first and by the name that was asked for: that notes what a branch meant.
         get_file(download.repository, CONFIG, download.asked, "model", bar)
         for name in download.missing:
-            get_file(download.repository, name, download.commit, "model", bar)
+            download.get(name, bar)
         for part in self.parts:
             local_checkpoint(self.text, part)
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from mrp.errors import UserError
+from mrp.io import sha256_file
 from mrp.models.hub import HubId, cache_dir, cached_file
 
 Kind = Literal["model", "dataset"]
@@ -18,10 +19,14 @@ STALE = 3600.0  # seconds without a write after which a partial download belongs
 
 @dataclass(frozen=True)
 class Listing:
-    """A repository at one commit: its files with their sizes in bytes, and its card's metadata."""
+    """A repository at one commit: its files with their sizes in bytes, and its card's metadata.
+
+    `hashes` are the SHA-256 of the large files, as the hub keeps them.
+    """
 
     commit: str
     sizes: Mapping[str, int]
+    hashes: Mapping[str, str]
     card: Mapping[str, Any]
 
 
@@ -34,6 +39,7 @@ class Download:
     asked: str  # the branch, tag or commit that was asked for
     commit: str
     sizes: Mapping[str, int]  # file -> bytes
+    hashes: Mapping[str, str]  # file -> SHA-256, where the hub says it
 
     def path(self, name: str) -> Path | None:
         """Where a file is in the cache; None where it is not there yet."""
@@ -55,6 +61,24 @@ class Download:
         """The size of all files."""
         return sum(self.sizes.values())
 
+    def get(self, name: str, bar: type[Any]) -> Path:
+        """Download one file, or find it in the cache; a new one must have the hash that it should.
+
+        Raises:
+            UserError: it has another one, and was removed again.
+            Exception: whatever the hub's library met.
+        """
+        known = self.path(name)
+        if known is not None:
+            return known
+        path = get_file(self.repository, name, self.commit, self.kind, bar)
+        expected = self.hashes.get(name)
+        if expected is not None and sha256_file(path) != expected:
+            path.resolve().unlink()
+            path.unlink(missing_ok=True)
+            raise UserError(f"{name} arrived damaged (its SHA-256 is not the hub's): fetch again")
+        return path
+
 
 def look_up(repository: str, revision: str, kind: Kind) -> Listing:
     """Ask the hub what a repository holds; raises the hub's own exceptions."""
@@ -66,7 +90,8 @@ def look_up(repository: str, revision: str, kind: Kind) -> Listing:
     card: Any = info.card_data
     files = info.siblings or []
     sizes = {file.rfilename: file.size or 0 for file in files}
-    return Listing(str(info.sha), sizes, card.to_dict() if card is not None else {})
+    hashes = {file.rfilename: file.lfs.sha256 for file in files if file.lfs is not None}
+    return Listing(str(info.sha), sizes, hashes, card.to_dict() if card is not None else {})
 
 
 def get_file(

@@ -39,6 +39,7 @@ class FakeHub:
         self.gated: set[str] = set()
         self.hold: dict[str, threading.Event] = {}  # file -> when to send its second half
         self.cut: set[str] = set()  # files whose connection breaks once in the middle
+        self.spoiled: set[str] = set()  # files that arrive with a wrong byte, once
         self.halfway = threading.Event()  # a file that is held has been sent by half
         self.gets: list[Get] = []
         self.asked: list[str] = []  # every path
@@ -132,12 +133,18 @@ class _Handler(BaseHTTPRequestHandler):
             "downloads": 0,
             "likes": 0,
             "cardData": self.hub.cards[kind, repository],
-            "siblings": [
-                {"rfilename": name, "size": len(data), "blobId": hashlib.sha1(data).hexdigest()}
-                for name, data in files.items()
-            ],
+            "siblings": [self._sibling(name, data) for name, data in files.items()],
         }
         self._send(200, json.dumps(answer).encode(), {"Content-Type": "application/json"})
+
+    @staticmethod
+    def _sibling(name: str, data: bytes) -> dict[str, Any]:
+        found: dict[str, Any] = {"rfilename": name, "size": len(data)}
+        found["blobId"] = hashlib.sha1(data).hexdigest()
+        if name.endswith((".safetensors", ".parquet")):  # what the hub keeps as large files
+            digest = hashlib.sha256(data).hexdigest()
+            found["lfs"] = {"size": len(data), "sha256": digest, "pointerSize": 130}
+        return found
 
     def _file(self, kind: str, repository: str, revision: str, name: str, body: bool) -> None:
         commit = self._commit(kind, repository, revision)
@@ -160,10 +167,14 @@ class _Handler(BaseHTTPRequestHandler):
             return
         asked = self.headers.get("Range")
         self.hub.gets.append(Get(repository, name, asked))
+        sent = data
+        if name in self.hub.spoiled:
+            self.hub.spoiled.remove(name)
+            sent = data[:-1] + bytes([data[-1] ^ 1])
         start = int(asked.removeprefix("bytes=").split("-")[0]) if asked else 0
         if asked:
             headers["Content-Range"] = f"bytes {start}-{len(data) - 1}/{len(data)}"
-        self._send(206 if asked else 200, data[start:], headers, name=name)
+        self._send(206 if asked else 200, sent[start:], headers, name=name)
 
     def _error(self, status: int, code: str, headers: Mapping[str, str] | None = None) -> None:
         self._send(status, b"", {"X-Error-Code": code, **(headers or {})})

@@ -139,6 +139,23 @@ def test_a_broken_connection_is_taken_up_where_it_broke(
     assert load_backbone("lab/tiny").config.vocab_size == 128
 
 
+def test_a_file_that_arrives_damaged_is_not_kept(
+    lab: Lab, capsys: pytest.CaptureFixture[str]
+) -> None:
+    index = json.loads((lab.released / "model.safetensors.index.json").read_text())
+    spoiled = index["weight_map"]["lm_head.weight"]
+    lab.hub.spoiled |= {spoiled, "main/test-00001-of-00002.parquet"}
+    assert fetch(lab) == 2
+    err = capsys.readouterr().err
+    assert f"lab/tiny (backbone): {spoiled} arrived damaged (its SHA-256 is not the hub's)" in err
+    assert "mrp_gsm8k: openai/gsm8k (main, test): main/test-00001-of-00002.parquet arrived" in err
+    assert not (lab.benchmarks / "mrp_gsm8k.jsonl").exists()
+    assert fetch(lab) == 0
+    assert load_backbone("lab/tiny").config.vocab_size == 128
+    rows = (lab.benchmarks / "mrp_gsm8k.jsonl").read_text().strip("\n").split("\n")
+    assert len(rows) == len(GSM8K)
+
+
 def test_a_dry_run_tells_sizes_and_downloads_no_weights(
     lab: Lab, capsys: pytest.CaptureFixture[str]
 ) -> None:
