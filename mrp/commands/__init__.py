@@ -12,6 +12,7 @@ from typing import Protocol, cast
 
 MODULES = (
     "grid",
+    "status",
     "data",
     "train_backbone",
     "train_head",

@@ -1,0 +1,66 @@
+"""`mrp status`: what of a suite is done, running, failed or left."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+NAME = "status"
+HELP = "say what of a suite is done, running, failed and left, with times"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the arguments."""
+    parser.add_argument(
+        "--suite", default="embedded", help="a YAML file, or a name in config/suites (%(default)s)"
+    )
+    parser.add_argument(
+        "--results",
+        type=Path,
+        default=Path("results"),
+        metavar="DIR",
+        help="the folder that holds the suites' results (%(default)s)",
+    )
+    parser.add_argument(
+        "--heads",
+        default="released",
+        metavar="WHICH",
+        help="released or train: where heads come from that have both (%(default)s)",
+    )
+    parser.add_argument(
+        "--all", action="store_true", help="a line for the jobs that are done or left, too"
+    )
+
+
+def run(args: argparse.Namespace) -> None:
+    """Print a line for each kind of job, the times, and a line for each job to look at."""
+    from mrp.grid import heads_from, load_suite
+    from mrp.status import STATES, read_status
+
+    suite = load_suite(args.suite)
+    status = read_status(suite, args.results, heads_from(args.heads, "--heads"))
+    for kind, words in (("training", "trainings"), ("decode", "decode jobs")):
+        counts = {state: status.count(kind, state) for state in reversed(STATES)}
+        if total := sum(counts.values()):
+            parts = ", ".join(f"{count} {state}" for state, count in counts.items() if count)
+            print(f"suite {suite.name}: {total} {words}: {parts}")
+    if status.seconds_left is not None:
+        left = f", about {_duration(status.seconds_left)} left" if status.seconds_left else ""
+        print(f"decoding took {_duration(status.seconds_spent)}{left} (one job at a time)")
+    for state in STATES:
+        for item in status.items:
+            quiet = state in ("done", "left", "outdated") and not args.all
+            if item.state == state and not quiet:
+                print(f"{state:8} {item.name}" + (f": {item.note}" if item.note else ""))
+                if item.log is not None:
+                    print(f"{'':8} {item.log.as_posix()}")
+
+
+def _duration(seconds: float) -> str:
+    """3725 -> 1 h 02 min; 65 -> 1 min 05 s; 4 -> 4 s."""
+    whole = round(seconds)
+    if whole >= 3600:
+        return f"{whole // 3600} h {whole % 3600 // 60:02d} min"
+    if whole >= 60:
+        return f"{whole // 60} min {whole % 60:02d} s"
+    return f"{whole} s"
