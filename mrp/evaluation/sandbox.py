@@ -15,10 +15,12 @@ Covered, so that none of it passes, hangs or leaves anything behind:
   the tests' lists (arguments are copies), ending the tests' loops with StopIteration;
 * never ending: CPU and wall time, with SIGKILL; ignored signals and deep sleeps change nothing;
 * memory (address space), output (kept and total), open files, file size, core dumps;
-* processes: a system call filter denies new ones (threads are allowed), so no child can survive;
-  it also denies sockets, signals to others, tracing, and shared memory that outlives a process;
+* processes: a system call filter denies new ones (threads are allowed), so no child can survive,
+  and outliving this one; it also denies sockets, signals to others, tracing, and shared memory that
+  outlives a process;
 * files: with bubblewrap only the interpreter and its libraries exist, read-only, with a small
-  private /tmp and an empty environment; without it, Landlock allows the same reads and no write.
+  private /tmp and an empty environment; without it, Landlock allows the same reads and no write,
+  and the filter no change of owners, modes, times and attributes. (That a path exists can be told.)
 
 Not covered: faults of the kernel or the interpreter; a program that computes its answer from the
 questions (the tests' arguments are visible to it, their expected values are not); one core kept

@@ -61,6 +61,32 @@ DENIED: dict[str, tuple[int | None, int | None]] = {
     "msgget": (68, 186),
     "semget": (64, 190),
     "mq_open": (240, 180),
+    # owners, modes, times and attributes of files, which Landlock leaves to their owner
+    "chmod": (90, None),
+    "fchmod": (91, 52),
+    "fchmodat": (268, 53),
+    "fchmodat2": (452, 452),
+    "chown": (92, None),
+    "fchown": (93, 55),
+    "lchown": (94, None),
+    "fchownat": (260, 54),
+    "utime": (132, None),
+    "utimes": (235, None),
+    "futimesat": (261, None),
+    "utimensat": (280, 88),
+    "setxattr": (188, 5),
+    "lsetxattr": (189, 6),
+    "fsetxattr": (190, 7),
+    "setxattrat": (463, 463),
+    "removexattr": (197, 14),
+    "lremovexattr": (198, 15),
+    "fremovexattr": (199, 16),
+    "removexattrat": (466, 466),
+    "file_setattr": (469, 469),
+    # what others do with files
+    "inotify_init": (253, None),
+    "inotify_init1": (294, 26),
+    "fanotify_init": (300, 262),
     # the kernel
     "mount": (165, 40),
     "umount2": (166, 39),
@@ -80,6 +106,12 @@ DENIED: dict[str, tuple[int | None, int | None]] = {
 CLONE = (56, 220)
 CLONE3 = (435, 435)
 PRLIMIT64 = (302, 261)
+PRCTL = (157, 167)
+IOCTL = (16, 29)
+# To outlive the parent, to be looked into.
+DENIED_PRCTL = (PR_SET_PDEATHSIG, PR_SET_DUMPABLE, 0x59616D61)
+# FS_IOC_SETFLAGS, FS_IOC_FSSETXATTR, TIOCSTI, TIOCLINUX: flags of files, input to a terminal.
+DENIED_IOCTL = (0x40086602, 0x401C5820, 0x5412, 0x541C)
 ARCHITECTURES = {"x86_64": (0, 0xC000003E), "aarch64": (1, 0xC00000B7)}
 
 
@@ -178,11 +210,11 @@ def restrict_files(libc: ctypes.CDLL, readable: list[str], writable: list[str]) 
 
 LOAD, EQUAL, AT_LEAST, ANY_BIT, RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
 ALLOW, ERRNO, KILL_PROCESS = 0x7FFF0000, 0x00050000, 0x80000000
-NUMBER, ARCHITECTURE, FIRST_ARGUMENT = 0, 4, 16
+NUMBER, ARCHITECTURE, FIRST_ARGUMENT, SECOND_ARGUMENT = 0, 4, 16, 24
 
 
 def filter_system_calls(libc: ctypes.CDLL) -> bool:
-    """Deny `DENIED`, new processes (not threads) and other processes' limits; False if we can't."""
+    """Deny `DENIED`, new processes (not threads), others' limits and more; False if we cannot."""
     machine = platform.machine()
     if machine not in ARCHITECTURES or sys.byteorder != "little":
         return False
@@ -228,4 +260,10 @@ def build_filter(column: int, architecture: int) -> list[tuple[int, int, int, in
         deny,
         allow,
     ]
+    for call, argument, values in (
+        (PRCTL[column], FIRST_ARGUMENT, DENIED_PRCTL),
+        (IOCTL[column], SECOND_ARGUMENT, DENIED_IOCTL),
+    ):
+        denials = [line for value in values for line in ((EQUAL, 0, 1, value), deny)]
+        lines += [(EQUAL, 0, len(denials) + 2, call), (LOAD, 0, 0, argument), *denials, allow]
     return [*lines, allow]
