@@ -120,34 +120,36 @@ def remove_stale(repository: str, kind: Kind) -> None:
             continue
 
 
-class Unreachable(Exception):
-    """The hub did not answer: asking it for the next piece would only take as long again."""
-
-
-def reason(error: Exception, revision: str) -> str:
+@dataclass(frozen=True)
+class Reason:
     """Why the hub gave nothing, with the fix, in one line.
 
-    Raises:
-        Unreachable: it did not answer at all.
+    `is_silence`: it did not answer at all; to ask for the next piece would only take as long again.
     """
+
+    text: str
+    is_silence: bool = False
+
+
+def reason(error: Exception, revision: str) -> Reason:
+    """The reason in an exception that came from a piece or from the hub's library."""
     from huggingface_hub import errors
 
     if isinstance(error, UserError):
-        return str(error)
-    first = next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)
+        return Reason(str(error))
+    first = next((line for line in str(error).splitlines() if line.strip()), "")
+    named = f"{type(error).__name__}: {first}"
     if isinstance(error, errors.GatedRepoError):
-        return "its owner wants to be asked: accept the terms on its page, then `hf auth login`"
+        return Reason("its owner wants to be asked: accept the terms on its page, `hf auth login`")
     if isinstance(error, errors.RepositoryNotFoundError):
-        return "no such repository, or a private one: correct the id, or `hf auth login`"
+        return Reason("no such repository, or a private one: correct the id, or `hf auth login`")
     if isinstance(error, errors.RevisionNotFoundError):
-        return f"there is no revision {revision!r}: correct what follows the @"
-    if isinstance(error, errors.EntryNotFoundError) and not isinstance(error, FileNotFoundError):
-        return f"a file is gone from the hub ({first})"
+        return Reason(f"there is no revision {revision!r}: correct what follows the @")
     if isinstance(error, errors.HfHubHTTPError) and error.response is not None:
-        return f"the hub answers {error.response.status_code} ({first})"
+        return Reason(f"the hub answers {error.response.status_code} ({first}): try again later")
     if _is_network(error):
-        raise Unreachable(f"{type(error).__name__}: {first}")
-    return f"{type(error).__name__}: {first}"
+        return Reason(f"the hub does not answer ({named}): check network and HF_ENDPOINT", True)
+    return Reason(named)
 
 
 def _is_network(error: BaseException) -> bool:

@@ -18,7 +18,7 @@ from mrp.config import HeadsFrom, Suite
 from mrp.errors import UserError
 from mrp.fetch.benchmarks import Benchmark
 from mrp.fetch.checkpoints import Checkpoint
-from mrp.fetch.hub import Download, Unreachable, bar_into, reason, remove_stale
+from mrp.fetch.hub import Download, bar_into, reason, remove_stale
 from mrp.fetch.pieces import pieces
 from mrp.grid import missing_pieces
 from mrp.io import human_size
@@ -49,18 +49,15 @@ def fetch_suite(suite: Suite, heads: HeadsFrom, dry_run: bool = False) -> None:
         failed[str(cache_dir())] = full
     elif not dry_run:
         with Progress(missing) as progress:
-            for piece, plan in plans.items():
-                if plan is not None:
-                    _fetch(piece, plan, progress, failed)
+            failed |= _download(plans, progress)
     told = [piece for piece in wanted if dry_run or piece.label in failed]
     failed |= dict.fromkeys(_still_missing(suite, heads, told), NOT_ON_THE_HUB)
-    for label, why in failed.items():
-        print(f"mrp: failed: {label}: {why}", file=sys.stderr)
     if failed:
-        many = "failure" if len(failed) == 1 else f"{len(failed)} failures"
+        _print_failures(failed)
+        many = "piece is" if len(failed) == 1 else f"{len(failed)} pieces are"
         raise UserError(
-            f"suite {suite.name!r} is not complete: see to the {many} above and run the same "
-            "command again; what is here is kept"
+            f"suite {suite.name!r} is not complete: the {many} named above; see to the reasons and "
+            "run the same command again: what is here is kept"
         )
     verb = "to be fetched" if dry_run else "fetched"
     here = "everything is here" if wanted else f"suite {suite.name} needs nothing from the hub"
@@ -71,30 +68,49 @@ def plan_all(wanted: Sequence[Piece]) -> tuple[dict[Piece, Download | None], dic
     """What is needed of each piece, None for one that is complete; and why some cannot be had.
 
     A data file that is here is not asked for; a checkpoint is, since only the hub knows all of its
-    files, unless the hub does not answer.
+    files. Once the hub does not answer it is not asked again.
     """
     plans: dict[Piece, Download | None] = {}
     failed: dict[str, str] = {}
-    silent: str | None = _offline()
+    silent = _offline()
     for piece in wanted:
         try:
             if isinstance(piece, Benchmark) and piece.is_here():
                 plans[piece] = None
             elif silent is None:
                 plans[piece] = piece.plan()
-        except KeyboardInterrupt:
-            raise
-        except Exception as error:  # the hub's library raises what its network met
-            try:
-                failed[piece.label] = reason(error, piece.asked)
-            except Unreachable as unreachable:
-                silent = f"the hub does not answer ({unreachable}): check network and HF_ENDPOINT"
-        if piece not in plans and piece.label not in failed:
-            if piece.is_here():
-                plans[piece] = None
-            else:
-                failed[piece.label] = silent or "nothing is known about it"
+        except Exception as error:  # the hub's library raises whatever its network met
+            why = reason(error, piece.asked)
+            if not why.is_silence:
+                failed[piece.label] = why.text
+                continue
+            silent = why.text
+        if piece not in plans and piece.is_here():
+            plans[piece] = None
+        elif piece not in plans:
+            failed[piece.label] = str(silent)
     return plans, failed
+
+
+def _download(plans: dict[Piece, Download | None], progress: Progress) -> dict[str, str]:
+    """Fetch piece by piece; returns why some could not be had."""
+    failed: dict[str, str] = {}
+    silent: str | None = None
+    for piece, plan in plans.items():
+        if plan is None:
+            continue
+        if silent is not None and plan.missing:
+            failed[piece.label] = silent
+            continue
+        progress.name(piece.label)
+        try:
+            remove_stale(plan.repository, plan.kind)
+            piece.fetch(plan, progress.bar_class)
+        except Exception as error:
+            why = reason(error, piece.asked)
+            failed[piece.label] = why.text
+            silent = why.text if why.is_silence else silent
+    return failed
 
 
 def _still_missing(suite: Suite, heads: HeadsFrom, told: Sequence[Piece]) -> list[str]:
@@ -102,18 +118,6 @@ def _still_missing(suite: Suite, heads: HeadsFrom, told: Sequence[Piece]) -> lis
     names = [piece.text if isinstance(piece, Checkpoint) else str(piece.path) for piece in told]
     lines = missing_pieces(suite, heads)
     return [line for line in lines if not any(name in line for name in names)]
-
-
-def _fetch(piece: Piece, plan: Download, progress: Progress, failed: dict[str, str]) -> None:
-    progress.name(piece.label)
-    try:
-        remove_stale(plan.repository, plan.kind)
-        piece.fetch(plan, progress.bar_class)
-    except Exception as error:
-        try:
-            failed[piece.label] = reason(error, piece.asked)
-        except Unreachable as unreachable:
-            failed[piece.label] = f"the connection broke ({unreachable})"
 
 
 def _offline() -> str | None:
@@ -135,9 +139,18 @@ def _print_table(suite: Suite, plans: dict[Piece, Download | None], count: int) 
         state = f"{human_size(left)} to fetch" if left or plan.missing else "here"
         print(f"  {piece.label}: {human_size(plan.total_bytes)}, {state}; {piece.note(plan)}")
     known = [plan for plan in plans.values() if plan is not None]
+    if not known:
+        return
     total, left = sum(p.total_bytes for p in known), sum(p.missing_bytes for p in known)
     free = human_size(_free(cache_dir()))
     print(f"  total: {human_size(total)}, {human_size(left)} to fetch, {free} free")
+
+
+def _print_failures(failed: dict[str, str]) -> None:
+    """One line for each reason, with the pieces that it is true of."""
+    for why in dict.fromkeys(failed.values()):
+        labels = [label for label, reason in failed.items() if reason == why]
+        print(f"mrp: failed: {', '.join(labels)}: {why}", file=sys.stderr)
 
 
 def _disk_problem(missing: int) -> str | None:

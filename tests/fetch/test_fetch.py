@@ -18,6 +18,7 @@ from huggingface_hub import constants
 
 from mrp.cli import main
 from mrp.errors import UserError
+from mrp.fetch import checkpoints as fetch_checkpoints_module
 from mrp.fetch import suite as fetch_suite_module
 from mrp.models import load_backbone, load_head, local_checkpoint, resolved_revision
 from mrp.models.weights import files_in_index
@@ -222,7 +223,7 @@ def test_every_failure_is_listed_and_the_rest_is_fetched(
     ):
         assert f"mrp: failed: {name} (backbone): " in err
         assert why in err
-    assert "see to the 5 failures above" in err
+    assert "the 5 pieces are named above" in err
     assert (lab.benchmarks / "mrp_gsm8k.jsonl").exists()
     assert local_checkpoint("lab/tiny", "backbone").is_dir()
 
@@ -234,7 +235,7 @@ def test_what_no_hub_has_is_said_as_well(lab: Lab, capsys: pytest.CaptureFixture
         err = capsys.readouterr().err
         assert f"backbones.T.path: {lab.home / 'none'}: no checkpoint here" in err
         assert "correct the suite" in err
-        assert "see to the failure above" in err
+        assert "the piece is named above" in err
     change(lab, backbones={"S": {"path": "lab/tiny@"}})
     assert fetch(lab) == 2
     assert "lab/tiny@: '' is no revision" in capsys.readouterr().err
@@ -255,10 +256,28 @@ def test_a_hub_that_does_not_answer_is_asked_once(
     monkeypatch.setattr(constants, "ENDPOINT", "http://127.0.0.1:9")
     assert fetch(lab) == 2
     err = capsys.readouterr().err
-    assert err.count("the hub does not answer") == 4
+    assert err.count("the hub does not answer") == 1  # one line for all of them
+    assert "lab/tiny (backbone), lab/tiny-k2 (head), mrp_gsm8k: " in err
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
     assert fetch(lab) == 2
     assert "HF_HUB_OFFLINE" in capsys.readouterr().err
+
+
+def test_a_hub_that_falls_silent_ends_the_download(
+    lab: Lab, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(constants, "HUGGINGFACE_CO_URL_TEMPLATE", "http://127.0.0.1:9/{filename}")
+    index = "model.safetensors.index.json"
+    real = fetch_checkpoints_module.get_file
+    monkeypatch.setattr(
+        fetch_checkpoints_module,
+        "get_file",
+        lambda repository, name, *more: (
+            lab.released / index if name == index else real(repository, name, *more)
+        ),
+    )
+    assert fetch(lab) == 2
+    assert capsys.readouterr().err.count("the hub does not answer") == 1
 
 
 def test_too_small_a_disk_stops_before_the_download(
