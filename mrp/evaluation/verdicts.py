@@ -129,11 +129,11 @@ def _run(program: str, doc: Doc) -> dict[str, Any]:
         )
     except ValueError as error:
         raise UserError(f"problem {doc['id']}: {error}; run `mrp fetch` again") from None
-    # Its words may be the program's: on one line, and such that UTF-8 can write them.
-    reason = outcome.reason.encode("utf-8", "replace").decode("utf-8")
+    # Its words may be the program's: on one line, without commands to a terminal.
+    words = " ".join(outcome.reason.split())[:LONGEST_REASON]
     return {
         "passed": outcome.passed,
-        "reason": " ".join(reason.split())[:LONGEST_REASON],
+        "reason": "".join(letter if letter.isprintable() else "?" for letter in words),
         "isolation": outcome.isolation,
         "note": outcome.note,
     }

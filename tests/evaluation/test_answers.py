@@ -12,9 +12,11 @@ from hypothesis import strategies as st
 from mrp.evaluation.answers import (
     final_answer,
     is_right,
+    is_strictly_right,
     last_boxed,
     paper_rule,
     same_answer,
+    stated_answer,
     to_number,
 )
 
@@ -179,6 +181,39 @@ def test_math500_by_the_papers_rule() -> None:
 
 
 @pytest.mark.parametrize(
+    ("reply", "strictly"),
+    [
+        ("so the answer is 18", False),
+        ("The answer is **18**. (Step 3 done)", False),
+        ("First 3, so 18.", False),
+        ("Example.\n#### 7\nNow ours.\n#### 18", True),
+        ("#### 18\nThe last step was 7", True),
+        (r"\boxed{18}. In words: the answer is 7", True),
+        ("#### $18.00", True),
+    ],
+)
+def test_the_strict_score_wants_the_form(reply: str, strictly: bool) -> None:
+    assert is_strictly_right("gsm8k", reply, "18") is strictly
+    assert is_right("gsm8k", reply, "18")
+
+
+@pytest.mark.parametrize(
+    ("reply", "states"),
+    [
+        (r"\boxed{5}", True),
+        ("#### 5", True),
+        ("the answer is 5", True),
+        ("5", False),
+        (r"\boxed{}", False),
+        ("#### Step", False),
+        ("", False),
+    ],
+)
+def test_what_states_an_answer(reply: str, states: bool) -> None:
+    assert (stated_answer(reply, numeric=True) is not None) is states
+
+
+@pytest.mark.parametrize(
     ("text", "content"),
     [
         (r"\boxed{\frac{1}{2}}", r"\frac{1}{2}"),
@@ -231,6 +266,65 @@ def test_every_spelling_of_a_number_is_right_and_its_neighbour_wrong(
     ):
         assert is_right("gsm8k", reply, str(value))
         assert not is_right("gsm8k", reply, str(value + 1))
+
+
+# Each kind of the cases above, with any number, in any place.
+WRAPPINGS = (
+    r"\boxed{{{0}}}",
+    r"\boxed{{\text{{{0} apples}}}}",
+    r"$\boxed{{\${0}}}$",
+    r"\[\boxed{{x = {0}}}\]",
+    "#### {0}",
+    "#### ${0}",
+    "The answer is **{0}**. (Step 3)",
+    "**Answer:** {0} eggs",
+    "the final answer is ${0}.",
+    "Answer: €{0}",
+)
+SEPARATORS = (",", r"\,", "{,}", "\u202f", "\u2009", r"\ ", "")
+
+
+@given(
+    value=st.integers(0, 10**9),
+    separator=st.sampled_from(SEPARATORS),
+    wrapping=st.sampled_from(WRAPPINGS),
+    cents=st.sampled_from(["", ".00", ".0"]),
+)
+def test_separators_currency_units_and_bold_in_every_form(
+    value: int, separator: str, wrapping: str, cents: str
+) -> None:
+    digits = f"{value:,}".replace(",", separator)
+    reply = f"Let 3 be 4.\n{wrapping.format(f'{digits}{cents}')}"
+    assert is_right("gsm8k", reply, str(value))
+    assert not is_right("gsm8k", reply, str(value + 1))
+    assert stated_answer(reply, numeric=True) is not None
+
+
+@given(
+    first=st.integers(0, 10**6),
+    last=st.integers(0, 10**6),
+    between=st.sampled_from([" Wait. ", "\n\nNo:\n", " So not that, but\n"]),
+    form=st.sampled_from([r"\boxed{{{0}}}", "\n#### {0}\n", " the answer is {0}.\n"]),
+)
+def test_the_last_answer_wins(first: int, last: int, between: str, form: str) -> None:
+    reply = form.format(first) + between + form.format(last)
+    assert is_right("gsm8k", reply, str(last))
+    assert is_right("gsm8k", reply, str(first)) is (first == last)
+
+
+@given(depth=st.integers(0, 60), closed=st.booleans(), sign=st.sampled_from(["", r"\{", r"\}"]))
+def test_braces_of_any_depth(depth: int, closed: bool, sign: str) -> None:
+    content = r"\frac{" * depth + f"7{sign}" + "}{2}" * depth
+    box = r"so \boxed{" + content + ("}" if closed else "")
+    assert last_boxed(f"{box} and {{more}} 5") == (content if closed else None)
+
+
+@given(n=st.integers(1, 99), m=st.integers(1, 99))
+def test_fractions_differ_where_they_differ(n: int, m: int) -> None:
+    reply = rf"\boxed{{\frac{{{n}}}{{{m}}}}}"
+    assert is_right("math500", reply, rf"\frac{{{n}}}{{{m}}}")
+    assert not is_right("math500", reply, rf"\frac{{{n}}}{{{m + 1}}}")
+    assert is_right("gsm8k", reply, str(n // m)) is (n % m == 0)
 
 
 @given(text=st.text(alphabet="\\{}$boxed12, .*#answer is\n/=frac", max_size=60))

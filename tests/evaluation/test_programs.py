@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import pytest
@@ -13,7 +14,10 @@ from mrp.evaluation.programs import (
     called_function,
     find_program,
     humaneval_program,
+    is_answer,
     mbpp_program,
+    paper_humaneval_program,
+    paper_mbpp_program,
 )
 
 PROMPT = '''from typing import List
@@ -152,3 +156,110 @@ def test_tests_without_a_function_are_user_errors(tests: list[str]) -> None:
 def test_any_reply_gives_a_program(reply: str) -> None:
     assert isinstance(humaneval_program(PROMPT, "add", reply), str)
     assert isinstance(mbpp_program(TESTS, reply), str)
+
+
+# Each kind of the cases above, combined.
+BEFORE = ("", "Sure! Here it is:\n\n", "Step 1: think.\n", "```bash\npip install x\n```\n\n")
+IMPORTS = ("", "import math\n", "from typing import List\nimport math\n\n")
+AFTER = ("", "\nIt uses a sum.", "\n\nExample:\n```python\nprint(f([1]))\n```\n", "\n\nDone.")
+
+
+@given(
+    before=st.sampled_from(BEFORE),
+    imports=st.sampled_from(IMPORTS),
+    fence=st.sampled_from(["```python\n", "```py\n", "```Python\n", "```\n", "~~~python\n", ""]),
+    close=st.booleans(),
+    after=st.sampled_from(AFTER),
+    wrong_first=st.booleans(),
+    newline=st.sampled_from(["\n", "\r\n"]),
+)
+def test_any_reply_with_the_function_gives_it(
+    before: str, imports: str, fence: str, close: bool, after: str, wrong_first: bool, newline: str
+) -> None:
+    needs = "math.floor(sum(a))" if imports else "sum(a)"
+    code = f"{imports}def f(a):\n    return {needs}\n"
+    mark = fence.strip()[:3]
+    # An open block ends with the reply.
+    block = fence + code + (mark if close else "")
+    tail = after if close or not fence else ""
+    wrong = f"{fence}def f(a):\n    return 0\n{mark}\n\nNo:\n" if wrong_first and fence else ""
+    reply = (before + wrong + block + tail).replace("\n", newline)
+    assert run(mbpp_program(["assert f([1]) == 1"], reply))["f"]([1, 2]) == 3
+    program = humaneval_program('def f(a):\n    """Sum."""\n', "f", reply)
+    assert run(program)["f"]([1, 2]) == 3
+    assert is_answer(program, "f")
+
+
+@pytest.mark.parametrize(
+    ("program", "answers"),
+    [
+        (FUNCTION, True),
+        ("add = lambda a, b: a", True),
+        ("class add:\n    pass", True),
+        ("async def add(a):\n    return 1", True),
+        ("def add(a):\n    yield 1", True),
+        ("import math\nadd = math.fsum", True),
+        (PROMPT + BODY, True),
+        (PROMPT, False),
+        (PROMPT + "    pass", False),
+        (PROMPT + "    return", False),
+        (PROMPT + "    x x x", False),
+        ("def other(a):\n    return 1", False),
+        ("", False),
+    ],
+)
+def test_what_counts_as_a_program(program: str, answers: bool) -> None:
+    assert is_answer(program, "add") is answers
+
+
+@pytest.mark.parametrize(
+    ("reply", "read"),
+    [
+        ("```python\ndef f(): 1\n```", "def f(): 1\n"),
+        ("a ```py\n  b\n``` c ```\nd\n```", "b\n"),
+        ("  return 1", "return 1"),
+        ("```python\nopen", "```python\nopen"),
+        ("no block ``` here", "no block ``` here"),
+    ],
+)
+def test_what_the_papers_rule_takes_for_humaneval(reply: str, read: str) -> None:
+    assert paper_humaneval_program("P\n", reply) == f"P\n{read}"
+
+
+@pytest.mark.parametrize(
+    ("reply", "read"),
+    [
+        ("```python\na\n```\n```python\nb\n```", "a"),
+        ("x\n```\na\n```\ny", "a"),
+        ("```python\na", "a"),
+        ("```\na", "a"),
+        ("a\n```", ""),
+        ("[BEGIN]\n'a'\n[DONE]", "a"),
+        ("BEGIN a DONE b", "a"),
+        ("[BEGIN] a", "a"),
+        ("a\\_b", "a_b"),
+        ("a\n[DONE]\nb", "a"),
+        ("all of it", "all of it"),
+        ("", ""),
+    ],
+)
+def test_what_the_papers_rule_takes_for_mbpp(reply: str, read: str) -> None:
+    assert paper_mbpp_program(reply) == read
+
+
+PIECES = ["```", "```python\n", "@a\n", "def f(\n", "x = (\n", "(", '"' * 3, "    ", "if a:\n", "-"]
+PIECES += ["BEGIN ", "DONE", "f'{", "a.", "1+", "#", "\\\n", "\t", "\r", "return ", "lambda:"]
+PIECES += ["def f(a):\n    return 1\n", "x = 1\n", "import a\n", "\n", "~~~\n", "[BEGIN]'"]
+
+
+@pytest.mark.parametrize("piece", PIECES)
+def test_a_long_reply_is_read_soon(piece: str) -> None:
+    """Extraction works on untrusted text in this process: no recursion, no runaway match."""
+    reply = piece * (40_000 // len(piece))
+    begun = time.perf_counter()
+    for text in (reply, f"def f(a):\n    return {reply}", f"```python\ndef f(a): {reply}\n```"):
+        is_answer(humaneval_program(PROMPT, "f", text), "f")
+        paper_humaneval_program(PROMPT, text)
+        paper_mbpp_program(text)
+        mbpp_program(TESTS, text)
+    assert time.perf_counter() - begun < 20  # a runaway match would take minutes
