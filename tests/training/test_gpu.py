@@ -1,7 +1,11 @@
-"""What only a GPU shows: the compiled step, fused flex attention, and a run under autocast."""
+"""What only a GPU shows: the compiled step, fused flex attention, and runs under autocast.
+
+Needs torch, transformers and pytest: pytest -o addopts= tests/training/test_gpu.py
+"""
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -77,3 +81,24 @@ def test_a_run_under_autocast_learns(tmp_path: Path) -> None:
     train_backbone(settings, DataSettings(test=4), tmp_path, "cuda")
     rows = (tmp_path / "metrics.csv").read_text().splitlines()[1:]
     assert float(rows[-1].split(",")[2]) < float(rows[0].split(",")[2]) - 0.5
+
+
+@pytest.mark.skipif(torch.cuda.device_count() < 2, reason="no two GPUs here")
+def test_two_gpus_train_what_one_does(tmp_path: Path) -> None:
+    """As far as bfloat16 tells: the losses, since AdamW enlarges what rounding does to weights."""
+    from mrp.training.backbone import train_backbone
+    from mrp.training.launch import launch
+    from mrp.training.settings import BackboneTraining, DataSettings
+
+    settings = BackboneTraining(
+        steps=60, batch_size=32, pool=1000, warmup=10, log_every=20, compile=False
+    )
+    losses = []
+    for processes in (1, 2):
+        out = tmp_path / str(processes)
+        arguments = {"settings": settings, "data": DataSettings(test=4), "device": "cuda"}
+        launch(train_backbone, processes, out, **arguments)
+        assert json.loads((out / "provenance.json").read_text())["processes"] == processes
+        rows = (out / "metrics.csv").read_text().splitlines()[1:]
+        losses.append(torch.tensor([float(row.split(",")[1]) for row in rows]))
+    torch.testing.assert_close(losses[1], losses[0], atol=0.0, rtol=0.02)
