@@ -265,7 +265,9 @@ def _job_id(backbone: str, label: str, mode: str, head: str | None, options: dic
         parts.append(head)
     for name, value in options.items():
         if value != OPTIONS[name]:
-            parts.append(value if isinstance(value, str) else f"{name}{value:g}")
+            words = name in ("condition", "rule")  # whose values speak for themselves
+            shown = value if isinstance(value, str) else f"{value:g}"
+            parts.append(shown if words else f"{name}{shown}")
     return ".".join(parts)
 
 

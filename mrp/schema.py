@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic_core import PydanticCustomError
 
 TASKS = Path(__file__).parent / "evaluation" / "tasks"  # one YAML file a task
 GENERATED = ("mini_math", "mini_code")  # tasks whose data `mrp data` writes; the others are fetched
@@ -31,8 +32,8 @@ class ModeShape:
 MODES = {
     "static": ModeShape(False, optional=("steps",)),
     "dynamic": ModeShape(False, required=("tau",)),
-    "direct": ModeShape(True, required=("k",), optional=("scale",)),
-    "speculative": ModeShape(True, required=("k",)),
+    "direct": ModeShape(True, required=("k",), optional=("scale", "shortlist")),
+    "speculative": ModeShape(True, required=("k",), optional=("shortlist",)),
     "self_speculative": ModeShape(False, required=("k",)),
     "remask": ModeShape(True, required=("tau",), optional=("condition", "rule", "delta")),
 }
@@ -45,13 +46,24 @@ OPTIONS: dict[str, Any] = {
     "condition": "revealed",
     "rule": "confidence",
     "delta": 1.0,
+    "shortlist": 0,
 }
+AUTO_K = ("speculative", "self_speculative")  # the modes that may choose K themselves: k: auto
 
 T = TypeVar("T")
 # A single value stands for a list of one.
 Listed = Annotated[
     list[T], BeforeValidator(lambda v: v if isinstance(v, list) else [v]), Field(min_length=1)
 ]
+
+
+def _lookahead(value: Any) -> Any:
+    if value == "auto" or (isinstance(value, int) and not isinstance(value, bool)):
+        return value
+    raise PydanticCustomError("lookahead", "Input should be a valid integer, or auto")
+
+
+K = Annotated[Any, AfterValidator(_lookahead)]
 # Names become parts of job ids and of folder names.
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")]
 Count = Annotated[int, Field(ge=1)]
@@ -129,13 +141,14 @@ class GridEntry(Strict):
 
     mode: Literal["static", "dynamic", "direct", "speculative", "self_speculative", "remask"]
     head: Listed[str] | None = None
-    k: Listed[int] | None = None
+    k: Listed[K] | None = None
     steps: Listed[int] | None = None
     tau: Listed[float] | None = None
     scale: Listed[float] | None = None
     condition: Listed[Literal["revealed", "masked"]] | None = None
     rule: Listed[Literal["confidence", "residual"]] | None = None
     delta: Listed[float] | None = None
+    shortlist: Listed[int] | None = None
 
 
 class Suite(Strict):

@@ -17,6 +17,7 @@ from pydantic_core import ErrorDetails
 
 from mrp.errors import UserError
 from mrp.schema import (
+    AUTO_K,
     GENERATED,
     MODES,
     OPTIONS,
@@ -247,9 +248,16 @@ def _entry_problems(
     name, block = min(sizes.items(), key=lambda item: item[1], default=(None, None))
     blocks = f" (blocks of {name!r} have {block} tokens)" if block else ""
     for k in entry.k or []:
-        if k < 1 or (block and k >= block):
+        if k == "auto":
+            if entry.mode not in AUTO_K:
+                takers = ", ".join(AUTO_K)
+                yield f"{where}.k: 'auto' is for modes that check their drafts ({takers})"
+        elif k < 1 or (block and k >= block):
             most = f" and below the block length{blocks}"
             yield f"{where}.k: {k} is not allowed: at least 1{most}"
+    for shortlist in entry.shortlist or []:
+        if shortlist < 0:
+            yield f"{where}.shortlist: {shortlist} is not allowed: tokens, or 0 for all of them"
     for steps in entry.steps or []:
         if steps < 1 or (block and steps > block):
             yield f"{where}.steps: {steps} is not allowed: 1 to the block length{blocks}"

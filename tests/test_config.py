@@ -124,6 +124,18 @@ MISTAKES = {
         ["grid[0].k[1]: 2.5 is not allowed"],
     ),
     "k of zero": (entry(mode="self_speculative", k=[1, 0]), ["grid[0].k: 0 is not allowed"]),
+    "k that direct cannot choose": (
+        entry(mode="direct", head="k2", k="auto"),
+        ["grid[0].k: 'auto' is for modes that check their drafts (speculative, self_speculative)"],
+    ),
+    "k in other words": (
+        entry(mode="self_speculative", k="many"),
+        ["grid[0].k: 'many' is not allowed: must be a valid integer, or auto"],
+    ),
+    "shortlist below nothing": (
+        entry(mode="direct", head="k2", k=1, shortlist=-1),
+        ["grid[0].shortlist: -1 is not allowed: tokens, or 0 for all of them"],
+    ),
     "tau of one": (
         entry(mode="dynamic", tau=[0.5, 1.0]),
         ["grid[0].tau: 1.0 is not allowed: above 0 and below 1"],
