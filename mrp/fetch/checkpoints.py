@@ -61,9 +61,18 @@ class Checkpoint:
             UserError: the repository is no checkpoint that can be read here.
             Exception: whatever the hub's library met.
         """
+        from huggingface_hub.errors import RevisionNotFoundError
+
         hub_id = parse_hub_id(self.text)
         assert hub_id is not None
-        listing = look_up(hub_id.repository, self.asked, "model")
+        asked = self.asked
+        try:
+            listing = look_up(hub_id.repository, asked, "model")
+        except RevisionNotFoundError:
+            if asked == hub_id.revision or self.is_here():
+                raise
+            asked = hub_id.revision  # what the branch meant is gone: nothing could complete it
+            listing = look_up(hub_id.repository, asked, "model")
         sizes = listing.sizes
         if CONFIG not in sizes:
             raise UserError(f"no {CONFIG} in this repository: it is no checkpoint; correct the id")
@@ -85,7 +94,7 @@ class Checkpoint:
         return Download(
             hub_id.repository,
             "model",
-            self.asked,
+            asked,
             listing.commit,
             {name: sizes[name] for name in dict.fromkeys(wanted)},
             listing.hashes,

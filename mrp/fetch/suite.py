@@ -81,15 +81,23 @@ def plan_all(wanted: Sequence[Piece]) -> tuple[dict[Piece, Download | None], dic
                 plans[piece] = piece.plan()
         except Exception as error:  # the hub's library raises whatever its network met
             why = reason(error, piece.asked)
-            if not why.is_silence:
-                failed[piece.label] = why.text
-                continue
-            silent = why.text
-        if piece not in plans and piece.is_here():
+            failed[piece.label] = why.text
+            silent = why.text if why.is_silence else silent
+        if piece in plans:
+            continue
+        if _is_here(piece):  # then it does not matter what the hub says
             plans[piece] = None
-        elif piece not in plans:
+            failed.pop(piece.label, None)
+        elif piece.label not in failed:
             failed[piece.label] = str(silent)
     return plans, failed
+
+
+def _is_here(piece: Piece) -> bool:
+    try:
+        return piece.is_here()
+    except UserError:  # a data file that was changed
+        return False
 
 
 def _download(plans: dict[Piece, Download | None], progress: Progress) -> dict[str, str]:

@@ -200,6 +200,19 @@ def test_a_branch_that_moves_changes_nothing_here_and_a_revision_is_pinned(lab: 
     assert load_backbone("lab/tiny").config.eos_token_ids == (1, 0)
 
 
+def test_a_commit_that_is_gone_from_the_hub(lab: Lab) -> None:
+    """Complete here it stays in use; half of it is replaced by what the branch means now."""
+    assert fetch(lab) == 0
+    files = lab.hub.files.pop(("model", "lab/tiny", lab.commit))
+    new = lab.hub.add("model", "lab/tiny", files, commit="2")
+    assert fetch(lab) == 0
+    assert resolved_revision("lab/tiny") == lab.commit
+    next(local_checkpoint("lab/tiny").glob("model-*")).unlink()
+    assert fetch(lab) == 0
+    assert resolved_revision("lab/tiny") == new
+    assert local_checkpoint("lab/tiny", "backbone").name == new
+
+
 def test_every_failure_is_listed_and_the_rest_is_fetched(
     lab: Lab, capsys: pytest.CaptureFixture[str]
 ) -> None:
