@@ -279,18 +279,19 @@ def test_a_hub_that_does_not_answer_is_asked_once(
 def test_a_hub_that_falls_silent_ends_the_download(
     lab: Lab, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(constants, "HUGGINGFACE_CO_URL_TEMPLATE", "http://127.0.0.1:9/{filename}")
-    index = "model.safetensors.index.json"
-    real = fetch_checkpoints_module.get_file
-    monkeypatch.setattr(
-        fetch_checkpoints_module,
-        "get_file",
-        lambda repository, name, *more: (
-            lab.released / index if name == index else real(repository, name, *more)
-        ),
-    )
+    tried: list[str] = []
+
+    def get_file(repository: str, name: str, *more: object) -> Path:
+        if name == "model.safetensors.index.json":  # the plan
+            return lab.released / name
+        tried.append(repository)
+        raise ConnectionError("no route to host")
+
+    monkeypatch.setattr(fetch_checkpoints_module, "get_file", get_file)
     assert fetch(lab) == 2
-    assert capsys.readouterr().err.count("the hub does not answer") == 1
+    err = capsys.readouterr().err
+    assert "the hub does not answer (ConnectionError: no route to host)" in err
+    assert tried == ["lab/tiny"]
 
 
 def test_too_small_a_disk_stops_before_the_download(
