@@ -128,11 +128,16 @@ class SpeedSpec(Strict):
 
 
 class DecodingSpec(Strict):
-    """What all decode jobs share; without `speed` no times are measured."""
+    """What all decode jobs share.
+
+    Without `speed` no times are measured. The block length is the backbones' own; `block_size` says
+    what it has to be, where the experiment is about one.
+    """
 
     batch_size: Count = 32
     max_new_tokens: Count = 112
     dtype: Literal["float32", "bfloat16", "float16"] = "float32"
+    block_size: Count | None = None
     speed: SpeedSpec | None = None
 
 

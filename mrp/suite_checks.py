@@ -9,13 +9,14 @@ from __future__ import annotations
 import difflib
 import json
 from collections.abc import Iterable, Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel
 from pydantic_core import ErrorDetails
 
 from mrp.errors import UserError
+from mrp.models.hub import local_checkpoint
+from mrp.models.weights import CONFIG
 from mrp.schema import (
     AUTO_K,
     GENERATED,
@@ -75,12 +76,13 @@ def training(
 def block_size(path: str | None, spec: BackboneSpec | None = None) -> int | None:
     """The block size in a checkpoint's config.json, or without a path in the backbone's recipe.
 
-    None where it cannot be read (on the hub, missing, damaged): loading it tells more.
+    None where it cannot be read (not downloaded, missing, damaged): loading it tells more.
     """
     if path is not None:
         try:
-            size = json.loads((Path(path) / "config.json").read_text("utf-8"))["block_size"]
-        except (OSError, ValueError, TypeError, KeyError):
+            text = (local_checkpoint(path) / CONFIG).read_text("utf-8")
+            size = json.loads(text)["block_size"]
+        except (UserError, OSError, ValueError, TypeError, KeyError):
             return None
         return size if isinstance(size, int) else None
     recipe = training(spec) if spec is not None else None
@@ -182,6 +184,13 @@ def problems(suite: Suite, stem: str) -> Iterator[str]:
         for name, spec in suite.backbones.items()
         if (size := block_size(spec.path, spec)) is not None
     }
+    wanted = suite.decoding.block_size
+    for name, size in sizes.items():
+        if wanted not in (None, size):
+            yield (
+                f"backbones.{name}: has blocks of {size} tokens, decoding.block_size says "
+                f"{wanted}: take the backbone that was trained with that length, or correct it"
+            )
     for index, entry in enumerate(suite.grid):
         yield from _entry_problems(f"grid[{index}]", entry, suite, sizes)
 

@@ -279,6 +279,31 @@ def test_the_backbones_block_length_bounds_k_and_steps(tmp_path: Path) -> None:
     assert "grid[0].k: 4 is not allowed" in message(tmp_path, suite)
 
 
+def test_a_backbone_of_other_blocks_than_wanted_is_found(tmp_path: Path) -> None:
+    backbone = {"S": {"path": checkpoint(tmp_path / "backbone", 4)}}
+    suite = {**GOOD, "backbones": backbone, "decoding": {"block_size": 16}}
+    assert message(tmp_path, suite).startswith(
+        "backbones.S: has blocks of 4 tokens, decoding.block_size says 16: take the backbone"
+    )
+    load_suite(write(tmp_path, {**suite, "decoding": {"block_size": 4}}))
+    load_suite(write(tmp_path, {**GOOD, "decoding": {"block_size": 16}}))  # not here: not known
+
+
+def test_blocks_of_a_downloaded_hub_id_are_known(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from huggingface_hub import constants
+
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
+    place = tmp_path / "hub/models--owner--name"
+    (place / "refs").mkdir(parents=True)
+    (place / "refs/main").write_text("0" * 40)
+    (place / "snapshots").mkdir()
+    checkpoint(place / "snapshots" / ("0" * 40), 4)
+    suite = {**GOOD, "backbones": {"S": {"path": "owner/name"}}, "decoding": {"block_size": 16}}
+    assert "backbones.S: has blocks of 4 tokens" in message(tmp_path, suite)
+
+
 def test_a_head_for_other_blocks_is_found_in_the_grid(tmp_path: Path) -> None:
     suite = {
         **GOOD,
