@@ -1,0 +1,3 @@
+#!/bin/sh
+# Ends Jobs and their pods.
+exec kubectl delete job --ignore-not-found --wait=false "$@"
