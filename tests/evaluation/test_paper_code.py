@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import threading
@@ -307,3 +308,26 @@ def test_the_lm_eval_command_line_runs_the_programs(data_dir: Path, backbone_dir
     for task in TASKS:
         assert f"|{task}" in done.stdout
     assert "paper_rule" in done.stdout
+
+
+OFFLINE = """
+import socket, sys
+def refuse(*arguments): raise AssertionError("the network is asked")
+socket.socket.connect = socket.getaddrinfo = refuse
+from pathlib import Path
+from mrp.evaluation.tasks import load_documents
+from mrp.evaluation.verdicts import judge
+docs = load_documents("mrp_humaneval", Path(sys.argv[1]))
+verdicts = judge("mrp_humaneval", docs, [sys.argv[2]] * len(docs))
+assert verdicts[0].correct, verdicts
+assert "evaluate" not in sys.modules and "lm_eval" not in sys.modules
+"""
+
+
+def test_scoring_needs_no_network_and_no_leave(data_dir: Path) -> None:
+    """No metric is loaded by name, and no HF_ALLOW_CODE_EVAL asked for."""
+    kept = ("PATH", "HOME", "LANG")
+    environment = {name: os.environ[name] for name in kept if name in os.environ}
+    command = [sys.executable, "-c", OFFLINE, str(data_dir), GOOD[0]]
+    done = subprocess.run(command, capture_output=True, text=True, env=environment)
+    assert done.returncode == 0, done.stderr
