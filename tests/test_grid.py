@@ -15,6 +15,7 @@ from mrp.grid import (
     Job,
     Layout,
     Suite,
+    check_paths,
     check_pieces,
     find_job,
     jobs,
@@ -347,6 +348,23 @@ def test_only_what_the_wanted_jobs_need_is_missing(tmp_path: Path) -> None:
     assert missing_pieces(loaded, wanted=[static]) == []
     assert Layout(loaded).data_inputs(static.tasks) == [tmp_path / "data/mrp_gsm8k.jsonl"]
     assert Layout(loaded).task_data_dir(static.tasks) == tmp_path / "data"
+
+
+def test_a_job_is_told_all_that_is_missing_at_once(tmp_path: Path) -> None:
+    loaded = benchmark_suite(tmp_path)
+    job = find_job(loaded, "S.mrp_gsm8k.direct.k2.k1")
+    with pytest.raises(UserError) as caught:
+        check_paths(loaded, job, "no/such/backbone", "owner/nothing-here", tmp_path / "data")
+    for piece in (
+        "--backbone-path: no/such/backbone: no checkpoint here (config.json is missing)",
+        "--head-path: owner/nothing-here is not downloaded",
+        f"--data: {tmp_path}/data/mrp_gsm8k.jsonl: no such file",
+    ):
+        assert piece in str(caught.value)
+    generated = suite(tmp_path)
+    job = find_job(generated, "S.mini_math.static")
+    with pytest.raises(UserError, match=r"mini_math.jsonl: no such file \(`mrp data` writes it\)"):
+        check_paths(generated, job, "no/such/backbone", None, tmp_path)
 
 
 def test_a_head_to_be_trained_needs_its_data_instead(tmp_path: Path) -> None:
