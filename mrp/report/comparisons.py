@@ -38,29 +38,27 @@ def compare(results: Results) -> pd.DataFrame:
     Raises:
         UserError: two runs answered other problems.
     """
-    rows = results.rows.copy()
-    for name in NUMBERS:
-        rows[name] = np.nan
-    for index, row in rows.iterrows():
-        if row["status"] != "done":
-            continue
-        cell = select(rows, backbone=row["backbone"], task=row["task"], status="done")
-        values: dict[str, float] = {}
+    rows = results.rows
+    values: dict[Any, dict[str, float]] = {}
+    for _, cell in select(rows, status="done").groupby(["backbone", "task"], sort=False):
         static = reference(cell)
-        if static is not None and static["job"] != row["job"]:
-            values |= _against_static(*pair(results, row, static))
-        if row["mode"] == "remask":
-            values |= _against_dynamic(results, row, cell)
-        for name, value in values.items():
-            rows.loc[index, name] = value
-    return rows
+        for index, row in cell.iterrows():
+            values[index] = {}
+            if static is not None and static["job"] != row["job"]:
+                values[index] |= _against_static(*pair(results, row, static))
+            if row["mode"] == "remask":
+                values[index] |= _against_dynamic(results, row, cell)
+    more = pd.DataFrame.from_dict(values, orient="index")
+    more = more.reindex(index=rows.index, columns=list(NUMBERS)).astype(float)
+    return pd.concat([rows, more], axis=1)
 
 
 def select(rows: pd.DataFrame, **wanted: Any) -> pd.DataFrame:
     """The rows whose columns have these values; None stands for a missing one."""
-    chosen = pd.Series(True, index=rows.index)
+    chosen = np.ones(len(rows), dtype=np.bool_)
     for name, value in wanted.items():
-        chosen &= rows[name].isna() if value is None else rows[name] == value
+        column = rows[name].to_numpy()
+        chosen &= pd.isna(column) if value is None else column == value
     return rows[chosen]
 
 

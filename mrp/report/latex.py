@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 
 from mrp.report.cells import Cell, Row, Table
 
-PREAMBLE = r"""% Written by `mrp report tables`. Compiles by itself; a paper takes a table's environment
-% and loads booktabs, longtable and textcomp.
+PREAMBLE = r"""% Written by `mrp report tables`. Compiles by itself; a paper takes a table's
+% environment and loads booktabs, longtable and textcomp.
 \documentclass{article}
 \usepackage[T1]{fontenc}
 \usepackage[utf8]{inputenc}
