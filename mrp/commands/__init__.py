@@ -25,6 +25,7 @@ MODULES = (
     "unpack",
     "score",
     "eval",
+    "bench",
     "generate",
     "version",
 )

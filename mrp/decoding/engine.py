@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from typing import Literal
@@ -10,6 +11,7 @@ import torch
 
 from mrp.decoding.graphs import FixedRounds, GraphRounds
 from mrp.decoding.modes import Mode
+from mrp.decoding.pace import Pace, useful_drafts
 from mrp.decoding.sample import Decoded, Sample
 from mrp.decoding.session import Choose, Session
 from mrp.errors import UserError
@@ -71,6 +73,7 @@ class Decoder:
         self.mode, self.batch_size, self.choose = mode, batch_size, choose
         on_gpu = backbone.lm_head.weight.device.type == "cuda"
         self.rounds: Rounds = rounds or ("graphs" if on_gpu else "exact")
+        self.pace = Pace()
         self._session: Session | None = None
 
     @torch.inference_mode()
@@ -109,16 +112,21 @@ class Decoder:
         )
         if not queue:
             return
-        longest = max(len(p) + n for p, n in zip(prompts, budgets, strict=True))
-        slots = min(self.batch_size, len(queue))
-        batch = Batch(self.session(slots, -(-longest // block) * block), self.mode)
+        batch = Batch(self._fitting(prompts, budgets), self.mode, self.pace)
         while batch.fill(queue, prompts):
             batch.round()
             yield from batch.settle(stop)
 
-    def session(self, slots: int, length: int) -> Session:
+    @torch.inference_mode()
+    def reserve(self, prompts: Sequence[list[int]], max_new_tokens: int) -> None:
+        """Allocate for these prompts, so that no call on some of them allocates again."""
+        self._fitting(prompts, [max_new_tokens] * len(prompts))
+
+    def _fitting(self, prompts: Sequence[list[int]], budgets: Sequence[int]) -> Session:
         """The session of the last call if it is large enough, else a new one."""
-        session = self._session
+        block, session = self.backbone.config.block_size, self._session
+        longest = max(len(p) + n for p, n in zip(prompts, budgets, strict=True))
+        slots, length = min(self.batch_size, len(prompts)), -(-longest // block) * block
         if session is None or session.slots < slots or session.max_length < length:
             if session is not None:
                 slots, length = max(slots, session.slots), max(length, session.max_length)
@@ -133,16 +141,32 @@ class Decoder:
         return session
 
 
+class Clock:
+    """Wall time of rounds between two looks at the device."""
+
+    def __init__(self) -> None:
+        self.start = time.perf_counter()
+        self.rounds: list[int] = []  # their plans
+        self.spoilt = False  # whether something else was done in between
+
+    def stop(self) -> float | None:
+        """Seconds of all rounds; None unless they were alike and nothing else was done."""
+        seconds = time.perf_counter() - self.start
+        return None if self.spoilt or len(set(self.rounds)) != 1 else seconds
+
+
 class Batch:
     """The samples in the lanes of a session, and what is left to do for them."""
 
-    def __init__(self, session: Session, mode: Mode) -> None:
-        self.session, self.mode = session, mode
+    def __init__(self, session: Session, mode: Mode, pace: Pace) -> None:
+        self.session, self.mode, self.pace, self.plan = session, mode, pace, 0
         self.ends = session.model.config.eos_token_ids
         self.samples: list[Sample] = []  # by lane
         self.vacant: list[int] = []  # lanes among them whose sample has been handed out
         self.stores: list[int] = []  # lanes that finished a block and go on
         self.waiting: list[int] = []  # lanes with a finished block that the head has not read
+        self.useful: list[int] = []  # drafts that each lane could use in the last round
+        self.clock = Clock()
 
     def fill(self, queue: deque[Sample], prompts: Sequence[list[int]]) -> bool:
         """Refill vacant lanes from the queue; once it is empty, close the gaps.
@@ -160,6 +184,7 @@ class Batch:
                 self.samples.append(sample)
             admitted.append((lane, prompts[sample.index]))
         if admitted:
+            self.clock.spoilt = True
             session.admit([lane for lane, _ in admitted], [prompt for _, prompt in admitted])
         for lane in sorted(self.vacant, reverse=True):
             last = len(self.samples) - 1
@@ -175,16 +200,34 @@ class Batch:
 
     def round(self) -> None:
         """One round of the mode, with the blocks to be stored riding along."""
-        plan = self.mode.plan([s.open for s in self.samples], [s.fresh for s in self.samples])
-        unread = self.session.run(self.mode, plan, self.stores, self.waiting)
+        open_, fresh = [s.open for s in self.samples], [s.fresh for s in self.samples]
+        self.plan = self.mode.plan(open_, fresh, self.pace)
+        self.useful = useful_drafts(open_, fresh, self.plan)
+        self.clock.rounds.append(self.plan)
+        unread = self.session.run(self.mode, self.plan, self.stores, self.waiting)
         waiting = self.waiting if "waiting" in unread else []
         self.waiting = waiting + (self.stores if "stores" in unread else [])
         self.stores = []
 
     def settle(self, stop: StopCheck | None) -> Iterator[Decoded]:
-        """Hand out the samples whose last block is finished; the others go on."""
+        """Hand out the samples whose last block is finished; the others go on.
+
+        Where the mode says how much a round reveals, the device is asked only when a block may be
+        finished; until then its rounds queue up behind each other.
+        """
+        known = self.mode.reveals(self.plan)
+        if known is not None and min(sample.open for sample in self.samples) > known:
+            for sample in self.samples:
+                sample.open, sample.fresh = sample.open - known, False
+            return
         board = self.session.read()
+        seconds = self.clock.stop()
         masked = (board[:, 0] == self.session.mask_id).sum(dim=1).tolist()
+        if seconds is not None:
+            gained = [sample.open - left for sample, left in zip(self.samples, masked, strict=True)]
+            rounds = len(self.clock.rounds)
+            self.pace.observe(self.useful, self.plan, rounds, seconds, gained)
+        self.clock = Clock()
         done = []
         for lane, (sample, left) in enumerate(zip(self.samples, masked, strict=True)):
             sample.open, sample.fresh = left, False

@@ -45,6 +45,12 @@ class Forwards(Protocol):
         """The `count` tokens of largest logit at each position, [..., B, count], ids ascending."""
         ...
 
+    def pick_and_shortlist(
+        self, hidden: Tensor, masked: Tensor, count: int
+    ) -> tuple[Picks, Tensor]:
+        """`pick` and `shortlist` from one look at the vocabulary."""
+        ...
+
     def pick_shortlist(self, hidden: Tensor, shortlist: Tensor, masked: Tensor) -> Picks:
         """The picks among each position's `shortlist` [..., B, n] alone, odds included."""
         ...
@@ -89,6 +95,12 @@ class EagerForwards:
     def shortlist(self, hidden: Tensor, count: int) -> Tensor:
         """See `Forwards`."""
         return self.logits(hidden).topk(count, dim=-1).indices.sort(dim=-1).values
+
+    def pick_and_shortlist(
+        self, hidden: Tensor, masked: Tensor, count: int
+    ) -> tuple[Picks, Tensor]:
+        """See `Forwards`."""
+        return self.pick(hidden, masked), self.shortlist(hidden, count)
 
     def pick_shortlist(self, hidden: Tensor, shortlist: Tensor, masked: Tensor) -> Picks:
         """See `Forwards`."""

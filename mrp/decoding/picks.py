@@ -34,8 +34,8 @@ class Picks(NamedTuple):
 
     def first(self) -> Tensor:
         """Mask [..., B] of the most confident masked position alone; empty if none is masked."""
-        place = torch.arange(self.odds.shape[-1], device=self.odds.device)
-        return (place == self.best()[..., None]) & self.odds.isfinite()
+        first = torch.zeros_like(self.odds, dtype=torch.bool)
+        return first.scatter_(-1, self.best()[..., None], True) & (self.odds < torch.inf)
 
     def top(self, count: Tensor) -> Tensor:
         """Mask [..., B] of the `count` [...] most confident masked positions (all if fewer)."""
@@ -43,7 +43,7 @@ class Picks(NamedTuple):
         rank = torch.empty_like(order).scatter_(
             -1, order, torch.arange(order.shape[-1], device=order.device).expand_as(order)
         )
-        return (rank < count[..., None]) & self.odds.isfinite()
+        return (rank < count[..., None]) & (self.odds < torch.inf)
 
 
 def pick(logits: Tensor, masked: Tensor) -> Picks:

@@ -90,6 +90,7 @@ class Session:
         self.fresh_lanes = torch.ones(slots + 1, dtype=torch.bool, device=self.device)
         hidden = (slots + 1, self.block_size, config.hidden_size)
         self.kept_hidden = torch.zeros(hidden, device=self.device, dtype=dtype)
+        self.kept_list: Tensor | None = None
         self.stored_hidden = torch.zeros(hidden, device=self.device, dtype=dtype)
         # Lanes to store in this round, and lanes whose head has yet to read its last block.
         self.store_lanes = torch.full((slots,), slots, device=self.device)
@@ -122,10 +123,11 @@ class Session:
         """Move a sample to another lane."""
         lanes = (
             *(self.board, self.last, self.start, self.tally),
-            *(self.fresh_lanes, self.kept_hidden, self.stored_hidden),
+            *(self.fresh_lanes, self.kept_hidden, self.stored_hidden, self.kept_list),
         )
         for each in lanes:
-            each[target] = each[source]
+            if each is not None:
+                each[target] = each[source]
         self.cache.move(source, target, self.max_length)
         if self.head_cache is not None:
             self.head_cache.move(source, target, self.max_length)
@@ -159,6 +161,11 @@ class Session:
     def kept(self) -> Tensor:
         """Hidden states [n, B, H] kept from the last round for the same block (see `keep`)."""
         return self.kept_hidden[: self.n]
+
+    @property
+    def kept_shortlist(self) -> Tensor | None:
+        """The shortlist kept with them, [n, B, m]; None if there is none."""
+        return None if self.kept_list is None else self.kept_list[: self.n]
 
     def masked(self) -> Tensor:
         """Which positions of the current blocks are still masked, [n, B]."""
@@ -211,9 +218,27 @@ class Session:
         after = self.head.advance(before, residual * scale if scale != 1.0 else residual)
         return accumulated.index_copy(0, lanes, after) if some else after
 
-    def pick(self, hidden: Tensor, masked: Tensor | None = None) -> Picks:
-        """The greedy picks at the positions `masked` (None: those of the current blocks)."""
-        return self.forwards.pick(hidden, self.masked() if masked is None else masked)
+    def pick(
+        self, hidden: Tensor, masked: Tensor | None = None, shortlist: Tensor | None = None
+    ) -> Picks:
+        """The greedy picks at the positions `masked` (None: those of the current blocks).
+
+        With a `shortlist` [..., B, n] only its tokens are looked at.
+        """
+        masked = self.masked() if masked is None else masked
+        if shortlist is None:
+            return self.forwards.pick(hidden, masked)
+        return self.forwards.pick_shortlist(hidden, shortlist, masked)
+
+    def pick_and_list(
+        self, hidden: Tensor, count: int, masked: Tensor | None = None
+    ) -> tuple[Picks, Tensor | None]:
+        """The picks, and the `count` likeliest tokens of each position (0: no list)."""
+        masked = self.masked() if masked is None else masked
+        if not count:
+            return self.forwards.pick(hidden, masked), None
+        count = min(count, self.model.config.vocab_size)
+        return self.forwards.pick_and_shortlist(hidden, masked, count)
 
     # What a mode writes ------------------------------------------------------------------------
 
@@ -229,9 +254,17 @@ class Session:
         self.board[: self.n, 0].masked_fill_(where, self.mask_id)
         self.board[: self.n, 2] += where
 
-    def keep(self, hidden: Tensor) -> None:
-        """Keep hidden states [n, B, H] for the next round; dropped when the block is finished."""
+    def keep(self, hidden: Tensor, shortlist: Tensor | None = None) -> None:
+        """Keep hidden states [n, B, H] for the next round; dropped when the block is finished.
+
+        Likewise a shortlist [n, B, m], which a mode that keeps one keeps in every round.
+        """
         self.kept_hidden[: self.n] = hidden
+        if shortlist is not None:
+            if self.kept_list is None:
+                shape = (self.slots + 1, *shortlist.shape[1:])
+                self.kept_list = torch.zeros(shape, dtype=torch.long, device=self.device)
+            self.kept_list[: self.n] = shortlist
         self.fresh_lanes[: self.n] = False
 
     def count(self, name: str, amount: Tensor) -> None:
@@ -247,6 +280,8 @@ class Session:
         """
         # The head must have read a lane's last block before the next one takes its place.
         flush = not set(stores).isdisjoint(waiting)
+        if waiting and not (plan or flush):
+            return self.run(mode, plan, stores, []) | {"waiting"}  # no head pass to ride along in
         if self.rounds is not None:
             return self.rounds.run(plan, stores, waiting, flush)
         for lanes, buffer in ((stores, self.store_lanes), (waiting, self.waiting_lanes)):

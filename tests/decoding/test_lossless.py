@@ -50,16 +50,25 @@ def run(
     return sorted(samples, key=lambda sample: sample.index)
 
 
-@given(cases())
+@given(cases(), st.data())
 @settings(max_examples=100, deadline=None)
 def test_speculative_modes_equal_static_token_for_token(
-    case: tuple[Backbone, Head, list[list[int]], list[int], int, int],
+    case: tuple[Backbone, Head, list[list[int]], list[int], int, int], data: st.DataObject
 ) -> None:
     backbone, head, prompts, budgets, batch_size, k = case
     static = run(backbone, head, prompts, make_mode("static"), budgets, batch_size)
     assert [sample.index for sample in static] == list(range(len(prompts)))
-    for name in ("speculative", "self_speculative"):
-        drafted = run(backbone, head, prompts, make_mode(name, k=k), budgets, batch_size)
+    variant: tuple[str, dict[str, object]] = data.draw(
+        st.sampled_from(
+            [
+                ("speculative", {"k": k, "shortlist": 3}),
+                ("speculative", {"k": "auto"}),
+                ("self_speculative", {"k": "auto"}),
+            ]
+        )
+    )
+    for name, options in (("speculative", {"k": k}), ("self_speculative", {"k": k}), variant):
+        drafted = run(backbone, head, prompts, make_mode(name, **options), budgets, batch_size)
         for ours, reference in zip(drafted, static, strict=True):
             assert ours.trace.ids == reference.trace.ids
             assert ours.ids == reference.ids

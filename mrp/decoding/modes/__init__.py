@@ -9,7 +9,7 @@ from mrp.decoding.modes.base import Mode
 from mrp.decoding.modes.direct import Direct
 from mrp.decoding.modes.dynamic import Dynamic
 from mrp.decoding.modes.remask import Condition, Remask, Rule
-from mrp.decoding.modes.speculative import SelfSpeculative, Speculative
+from mrp.decoding.modes.speculative import SelfSpeculative, Speculative, Verified
 from mrp.decoding.modes.static import Static
 from mrp.errors import UserError
 
@@ -45,10 +45,19 @@ def _check_range(name: str, key: str, value: Any) -> None:
         raise UserError(f"mode {name!r}: {key}={value!r} is not one of {', '.join(CHOICES[key])}")
     if key == "tau" and not 0 < value < 1:
         raise UserError(f"mode {name!r}: tau={value} must lie between 0 and 1, both excluded")
-    if key in ("k", "steps") and (not isinstance(value, int) or value < 1):
-        raise UserError(f"mode {name!r}: {key}={value} must be a whole number of at least 1")
+    if key == "k" and value == "auto" and issubclass(MODES[name], Verified):
+        return
+    if key in ("k", "steps") and (not _whole(value) or value < 1):
+        auto = ' or "auto"' if key == "k" and issubclass(MODES[name], Verified) else ""
+        raise UserError(f"mode {name!r}: {key}={value} must be a whole number of at least 1{auto}")
+    if key == "shortlist" and (not _whole(value) or value < 0):
+        raise UserError(f"mode {name!r}: shortlist={value} must be a whole number, 0 for none")
     if key in ("scale", "delta") and not 0 < value < float("inf"):
         raise UserError(f"mode {name!r}: {key}={value} must be above 0 and finite")
+
+
+def _whole(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
 
 
 __all__ = ["MODES", "Mode", "make_mode"]

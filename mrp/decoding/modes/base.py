@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
+from mrp.decoding.pace import Pace
 from mrp.decoding.session import Session
 from mrp.errors import UserError
 
@@ -33,13 +34,21 @@ class Mode(ABC):
                     f"tokens; allowed are 1 to {limit}"
                 )
 
-    def plan(self, open_: Sequence[int], fresh: Sequence[bool]) -> int:
-        """How many head passes or drafts the next round needs at most.
+    def plan(self, open_: Sequence[int], fresh: Sequence[bool], pace: Pace) -> int:
+        """How many head passes or drafts the next round makes at most.
 
         Decided on the host, where each lane's number of masked positions `open_` [n] is known
-        after every round, and whether its block is `fresh`: not denoised before.
+        after every round, and whether its block is `fresh`: not denoised before. `pace` knows what
+        rounds cost and bring here.
         """
         return 0
+
+    def reveals(self, plan: int) -> int | None:
+        """How many tokens a round reveals in every lane that has as many left; None if it varies.
+
+        Where that is known, the host need not look at the device until a block can be finished.
+        """
+        return None
 
     @abstractmethod
     def round(self, session: Session, plan: int) -> None:

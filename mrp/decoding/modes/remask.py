@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
@@ -10,6 +11,7 @@ from torch import Tensor
 
 from mrp.decoding.modes.base import Mode
 from mrp.decoding.modes.dynamic import above
+from mrp.decoding.pace import Pace
 from mrp.decoding.picks import probability
 from mrp.decoding.session import Session
 
@@ -33,6 +35,10 @@ class Remask(Mode):
     condition: Condition = "revealed"
     rule: Rule = "confidence"
     delta: float = 1.0
+
+    def plan(self, open_: Sequence[int], fresh: Sequence[bool], pace: Pace) -> int:
+        """One head pass."""
+        return 1
 
     def round(self, session: Session, plan: int) -> None:
         """One denoising step of every sample, and one head pass where several were revealed."""

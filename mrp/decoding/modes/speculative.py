@@ -19,12 +19,13 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar, NamedTuple
+from typing import ClassVar, Literal, NamedTuple
 
 import torch
 from torch import Tensor
 
 from mrp.decoding.modes.base import Mode
+from mrp.decoding.pace import MOST, Pace, useful_drafts
 from mrp.decoding.session import Session
 
 
@@ -37,24 +38,42 @@ class Drafts(NamedTuple):
 
 @dataclass(frozen=True)
 class Verified(Mode):
-    """The verification shared by all drafting modes; where the drafts come from is the mode."""
+    """The verification shared by all drafting modes; where the drafts come from is the mode.
 
-    k: int
+    `k` "auto" takes in every round the number of drafts that pays best here (see `Pace`). The text
+    is the same; the counts then depend on the machine.
+    """
+
+    k: int | Literal["auto"]
+
+    @property
+    def most(self) -> int:
+        """The most drafts of a round."""
+        return MOST if self.k == "auto" else self.k
 
     @property
     def states(self) -> int:
         """C(0) ... C(K)."""
-        return self.k + 1
+        return self.most + 1
+
+    @property
+    def listed(self) -> int:
+        """Length of the shortlists that drafts are chosen from (0: the whole vocabulary)."""
+        return 0
 
     @abstractmethod
     def draft(self, session: Session, useful: Tensor, k: int) -> Drafts:
         """Draft `useful` [n] <= k picks for each block; columns behind those are not read."""
 
-    def plan(self, open_: Sequence[int], fresh: Sequence[bool]) -> int:
-        """The most drafts that any lane can use."""
-        return max(
-            0 if new else min(self.k, count - 1) for count, new in zip(open_, fresh, strict=True)
-        )
+    def plan(self, open_: Sequence[int], fresh: Sequence[bool], pace: Pace) -> int:
+        """The most drafts that any lane can use, or those that pay."""
+        if self.k == "auto":
+            return pace.choose(open_, fresh)
+        return max(useful_drafts(open_, fresh, self.k))
+
+    def reveals(self, plan: int) -> int | None:
+        """One token without drafts."""
+        return None if plan else 1
 
     def round(self, session: Session, plan: int) -> None:
         """Draft, verify, accept, commit, keep."""
@@ -64,7 +83,7 @@ class Verified(Mode):
         drafts = self.draft(session, useful, plan)
         states = candidates(block, drafts)
         hidden = session.verify(states, useful)
-        picks = session.pick(hidden, states == session.mask_id)
+        picks, listed = session.pick_and_list(hidden, self.listed, states == session.mask_id)
         best = picks.best()
         best_token = picks.tokens.gather(2, best[..., None]).squeeze(2)
 
@@ -81,7 +100,7 @@ class Verified(Mode):
         session.reveal(committed != block, committed, "draft")
         session.reveal(bonus & fresh, token, "backbone")
         session.reveal(bonus & ~fresh, token, "bonus")
-        session.keep(hidden[lane, accepted])
+        session.keep(hidden[lane, accepted], None if listed is None else listed[lane, accepted])
         session.count("proposed", useful)
         session.count("accepted", accepted)
 
@@ -99,10 +118,20 @@ def candidates(block: Tensor, drafts: Drafts) -> Tensor:
 
 @dataclass(frozen=True)
 class Speculative(Verified):
-    """Drafts from the head, as direct decoding makes them (method: speculative)."""
+    """Drafts from the head, as direct decoding makes them (method: speculative).
+
+    `shortlist` n > 0: drafts are chosen among the n tokens that the backbone found likeliest at
+    each position of the accepted state, which is cheaper. What they are worth is verified as ever.
+    """
 
     name: ClassVar[str] = "speculative"
     needs_head: ClassVar[bool] = True
+    shortlist: int = 0
+
+    @property
+    def listed(self) -> int:
+        """The head's shortlist."""
+        return self.shortlist
 
     def draft(self, session: Session, useful: Tensor, k: int) -> Drafts:
         """One head pass a draft; it takes the best masked position under the corrected logits."""
@@ -111,7 +140,8 @@ class Speculative(Verified):
         for number in range(k):
             drafting = useful > number
             accumulated = session.correct(block, accumulated, drafting, "head_draft")
-            picks = session.pick(accumulated, (block == session.mask_id) & drafting[:, None])
+            masked = (block == session.mask_id) & drafting[:, None]
+            picks = session.pick(accumulated, masked, session.kept_shortlist)
             position = picks.best()[:, None]
             token = picks.tokens.gather(1, position)
             block = block.scatter(1, position, token)

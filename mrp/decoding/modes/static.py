@@ -20,11 +20,15 @@ class Static(Mode):
     name: ClassVar[str] = "static"
     steps: int = 0
 
+    def reveals(self, plan: int) -> int | None:
+        """One token in the paper's setting."""
+        return None if self.steps else 1
+
     def round(self, session: Session, plan: int) -> None:
         """One denoising step of every sample: block / steps reveals, the rest to the first."""
-        block, steps = session.block_size, self.steps or session.block_size
+        block, steps = session.block_size, self.steps
         picks = session.pick(session.denoise())
-        if steps == block:
+        if not steps:
             where = picks.first()
         else:
             done = session.block_step - 1  # steps of this block before this one

@@ -1,0 +1,130 @@
+"""How many drafts a round pays for: `k: auto` of the speculative modes.
+
+A round with K drafts gives each lane 1 + a1 + a1 a2 + ... tokens, a_j being how often draft j is
+accepted after those before it, and costs T(K), which depends on machine and batch: close to T(0)
+at batch 1, several times T(0) where a GPU or CPU is busy already. Both are measured while decoding,
+and the K of the best rate is taken; 0 is a plain static step. The text does not depend on it.
+
+What drafting may lose is bounded: an account is kept in seconds against static steps, and once it
+is overdrawn there is no drafting until a hundredth of the time has filled it again.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict, deque
+from collections.abc import Sequence
+from statistics import median
+
+MOST = 4  # drafts that "auto" ever makes
+MEMORY = 15  # rounds whose times are remembered, for each number of lanes and drafts
+HALF_LIFE = 64  # drafts after which what was seen of acceptance counts half
+PRIOR = (0.6, 8.0)  # acceptance before any draft was seen, and how many drafts that is worth
+ALLOWANCE = 0.01  # share of the time that drafting may lose
+START = 8  # static rounds that it may lose at the start
+
+
+class Pace:
+    """Measured costs and acceptance of one decoder."""
+
+    def __init__(self) -> None:
+        self.times: dict[tuple[int, int], deque[float]] = defaultdict(lambda: deque(maxlen=MEMORY))
+        self.met: set[tuple[int, int]] = set()
+        self.seen = [PRIOR[1]] * MOST
+        self.accepted = [PRIOR[0] * PRIOR[1]] * MOST
+        self.account: float | None = None  # seconds won against static steps, with the allowance
+
+    def seconds(self, lanes: int, drafts: int) -> float | None:
+        """Time of a round; where it was never measured, what fewer drafts let hope for.
+
+        None if not even a plain step was measured.
+        """
+        if self.times[lanes, drafts]:
+            return median(self.times[lanes, drafts])
+        if not drafts:
+            return None
+        plain = self.seconds(lanes, 0)
+        less = self.seconds(lanes, drafts - 1)
+        if plain is None or less is None:
+            return None
+        # The first draft is hoped to be free, the next ones to cost what the last one did.
+        return less + (less - plain) / max(1, drafts - 1)
+
+    def tokens(self, useful: Sequence[int], drafts: int) -> float:
+        """Expected tokens of a round in which lane i can use `useful[i]` drafts."""
+        gain, chance = [0.0], 1.0
+        for accepted, seen in zip(self.accepted, self.seen, strict=True):
+            chance *= accepted / seen
+            gain.append(gain[-1] + chance)
+        return sum(1 + gain[min(drafts, most)] for most in useful)
+
+    def choose(self, open_: Sequence[int], fresh: Sequence[bool]) -> int:
+        """Drafts for the next round; see `Mode.plan`."""
+        useful = useful_drafts(open_, fresh, MOST)
+        lanes = lanes_size(len(useful))
+        plain = self.seconds(lanes, 0)
+        if plain is None or (self.account is not None and self.account < 0):
+            return 0
+        best, best_rate = 0, len(useful) / plain
+        for drafts in range(1, max(useful) + 1):
+            seconds = self.seconds(lanes, drafts)
+            if seconds is None:
+                break
+            rate = self.tokens(useful, drafts) / seconds
+            if rate > best_rate:
+                best, best_rate = drafts, rate
+            if not self.times[lanes, drafts]:
+                break  # one more than was ever tried is enough to try
+        return best
+
+    def observe(
+        self, useful: Sequence[int], drafts: int, rounds: int, seconds: float, gained: Sequence[int]
+    ) -> None:
+        """Learn from `rounds` rounds alike that took `seconds` together.
+
+        Args:
+            useful: drafts that each lane could use.
+            drafts: the K that was planned.
+            rounds: how many; 1 wherever there were drafts.
+            seconds: measured wall time.
+            gained: tokens that each lane got.
+        """
+        size = lanes_size(len(useful))
+        if (size, drafts) not in self.met:
+            self.met.add(
+                (size, drafts)
+            )  # it compiled, captured or warmed up: no time to learn from
+            return
+        self.times[size, drafts].append(seconds / rounds)
+        plain = self.seconds(size, 0)
+        if plain is not None:
+            won = ALLOWANCE * seconds
+            if drafts:
+                won += sum(gained) / len(gained) * plain - seconds
+            before = START * plain if self.account is None else self.account
+            self.account = min(before + won, 10 * START * plain)
+        if not drafts:
+            self._forget(rounds)
+        for most, tokens in zip(useful, gained, strict=True):
+            for number in range(min(drafts, most, tokens, MOST)):
+                keep = 0.5 ** (1 / HALF_LIFE)
+                self.seen[number] = self.seen[number] * keep + 1
+                self.accepted[number] = self.accepted[number] * keep + (tokens - 1 > number)
+
+    def _forget(self, rounds: int) -> None:
+        """Without drafts, what was seen of them fades, so that they are tried again some time."""
+        keep = 0.5 ** (rounds / HALF_LIFE)
+        chance, weight = PRIOR
+        for number in range(MOST):
+            self.seen[number] = weight + (self.seen[number] - weight) * keep
+            hoped = chance * weight
+            self.accepted[number] = hoped + (self.accepted[number] - hoped) * keep
+
+
+def useful_drafts(open_: Sequence[int], fresh: Sequence[bool], most: int) -> list[int]:
+    """Drafts that each lane can use: none in a fresh block, and none for its last position."""
+    return [0 if new else min(most, left - 1) for left, new in zip(open_, fresh, strict=True)]
+
+
+def lanes_size(lanes: int) -> int:
+    """Numbers of lanes that count as alike: rounded up to a power of two."""
+    return 1 << (lanes - 1).bit_length()

@@ -1,0 +1,148 @@
+"""Where a lossless mode parts from static decoding in low precision, and by what margin.
+
+Verification computes other numbers of rows than a plain step, so its bits may differ; in bf16 that
+decides near ties another way, and from there on the texts go apart. That is no mistake as long as
+every first divergence is a near tie. So the state at which two runs part is computed once more by
+itself, and the distance of the two choices is given in steps of the number format: of their two
+logits if they are tokens of one position, of their log odds if they are positions.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import torch
+
+from mrp.decoding import Decoded, Decoder, Mode, make_mode
+from mrp.decoding.blocks import plain
+from mrp.decoding.picks import pick
+from mrp.decoding.session import Session
+from mrp.models import Backbone, Head
+
+
+class Parting(NamedTuple):
+    """A state from which two runs take different picks.
+
+    begin: place of its block in the generated ids; may be negative where the prompt ends inside.
+    revealed: place in the generated ids -> token, of the block's common picks.
+    pick: static's next (place, token). others: the other run's picks of its round, still to come.
+    """
+
+    begin: int
+    revealed: dict[int, int]
+    pick: tuple[int, int]
+    others: dict[int, int]
+
+
+def parting(static: Decoded, other: Decoded, prompt_length: int, block: int) -> Parting | None:
+    """The first state at which `other` left static's picks; None where the texts are the same."""
+    begin = -(prompt_length % block)
+    while begin < len(static.trace.ids):
+        places = range(max(0, begin), begin + block)
+        ours = sorted(places, key=lambda place: static.trace.step[place])
+        rounds: dict[int, dict[int, int]] = {}
+        for place in places:
+            rounds.setdefault(other.trace.step[place], {})[place] = other.trace.ids[place]
+        revealed: dict[int, int] = {}
+        number = 0
+        for step in sorted(rounds):
+            left = rounds[step]
+            while left:
+                place = ours[number]
+                token = static.trace.ids[place]
+                if left.get(place) != token:
+                    return Parting(begin, revealed, (place, token), left)
+                revealed[place] = left.pop(place)
+                number += 1
+        begin += block
+    return None
+
+
+@torch.inference_mode()
+def margin(backbone: Backbone, prompt: list[int], static: Decoded, where: Parting) -> float:
+    """Distance of the two choices at a parting, in steps of the backbone's number format."""
+    config = backbone.config
+    block, end = config.block_size, len(prompt) + where.begin
+    before = [*prompt, *static.trace.ids][:end]
+    ids = (
+        [*prompt, *([config.mask_token_id] * block)][end : end + block] if end < len(prompt) else []
+    )
+    ids = (ids + [config.mask_token_id] * block)[:block]
+    for place, token in where.revealed.items():
+        ids[place - where.begin] = token
+    session = Session(backbone, None, 1, end + block, 1)
+    session.admit([0], [before] if before else [[ids[0]]])
+    device = session.device
+    state = torch.tensor([ids], device=device)
+    lane = torch.zeros(1, dtype=torch.long, device=device)
+    hidden = session.forwards.backbone(plain(state, lane, lane + end))
+    logits = session.forwards.logits(hidden)[0].float()
+    odds = pick(logits, state[0] == config.mask_token_id).odds
+    place, token = where.pick
+    if place in where.others:
+        pair = logits[place - where.begin, [token, where.others[place]]]
+        distance, size = float((pair[0] - pair[1]).abs()), float(pair.abs().max())
+    else:
+        rival = min(where.others, key=lambda other: float(odds[other - where.begin]))
+        both = odds[[place - where.begin, rival - where.begin]].log()
+        distance = float((both[0] - both[1]).abs())
+        size = float(logits[place - where.begin].max().abs())
+    step = torch.finfo(backbone.lm_head.weight.dtype).eps * 2.0 ** math.floor(
+        math.log2(max(size, 1e-30))
+    )
+    return distance / step
+
+
+def report(
+    backbone: Backbone,
+    head: Head | None,
+    modes: Mapping[str, Mode],
+    prompts: Sequence[list[int]],
+    new_tokens: int,
+    batch_size: int,
+) -> dict[str, Any]:
+    """Rate and margins of first divergences of every mode in `modes` from static decoding."""
+    block = backbone.config.block_size
+
+    def run(mode: Mode) -> list[Decoded]:
+        decoder = Decoder(backbone, head, mode, batch_size)
+        return sorted(decoder.decode(prompts, new_tokens), key=lambda sample: sample.index)
+
+    static = run(make_mode("static"))
+    tokens = sum(len(sample.trace.ids) for sample in static)
+    found = []
+    for label, mode in modes.items():
+        margins = []
+        for prompt, ours, other in zip(prompts, static, run(mode), strict=True):
+            where = parting(ours, other, len(prompt), block)
+            if where is not None:
+                margins.append(margin(backbone, prompt, ours, where))
+        found.append(
+            {
+                "mode": label,
+                "samples": len(prompts),
+                "diverged": len(margins),
+                "tokens": tokens,
+                "margins": sorted(margins),
+            }
+        )
+    return {
+        "dtype": str(backbone.lm_head.weight.dtype).removeprefix("torch."),
+        "batch_size": batch_size,
+        "modes": found,
+    }
+
+
+def lines(result: dict[str, Any]) -> list[str]:
+    """The report as text."""
+    out = [f"first divergences from static, {result['dtype']}, batch {result['batch_size']}"]
+    for entry in result["modes"]:
+        margins = entry["margins"]
+        text = f"  {entry['mode']}: {entry['diverged']} of {entry['samples']} samples"
+        if margins:
+            middle = margins[len(margins) // 2]
+            text += f"; margin in steps: median {middle:.2f}, largest {margins[-1]:.2f}"
+        out.append(text)
+    return out

@@ -1,0 +1,72 @@
+"""`k: auto`: what it chooses where costs and acceptance are known, and what it may lose."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from mrp.decoding.pace import MOST, START, Pace
+
+
+def simulate(
+    costs: list[float], acceptance: float, lanes: int = 1, blocks: int = 200, seed: int = 0
+) -> tuple[float, float, list[int]]:
+    """Seconds with auto and with plain steps, and the K of every round."""
+    rng, pace, chosen = random.Random(seed), Pace(), []
+    spent = plain = 0.0
+    for _ in range(blocks):
+        open_, fresh = [16] * lanes, [True] * lanes
+        plain += 16 * costs[0]
+        while max(open_) > 0:
+            k = pace.choose([max(1, o) for o in open_], fresh)
+            useful = [0 if f else min(k, max(1, o) - 1) for o, f in zip(open_, fresh, strict=True)]
+            gained = []
+            for most in useful:
+                hits = 0
+                while hits < most and rng.random() < acceptance:
+                    hits += 1
+                gained.append(1 + hits)
+            pace.observe(useful, k, 1, costs[k], gained)
+            spent += costs[k]
+            chosen.append(k)
+            open_ = [o - g for o, g in zip(open_, gained, strict=True)]
+            fresh = [False] * lanes
+    return spent, plain, chosen
+
+
+def test_drafts_that_are_nearly_free_are_made() -> None:
+    spent, plain, chosen = simulate([1.0, 1.02, 1.04, 1.06, 1.08], 0.8)
+    assert spent < 0.5 * plain
+    assert max(set(chosen), key=chosen.count) == MOST
+
+
+def test_the_best_number_lies_between() -> None:
+    _, _, chosen = simulate([1.0, 1.05, 1.1, 2.5, 4.0], 0.7)
+    assert max(set(chosen), key=chosen.count) == 2
+
+
+@pytest.mark.parametrize("acceptance", [0.0, 0.3, 0.6])
+@pytest.mark.parametrize("lanes", [1, 8])
+@pytest.mark.parametrize("costs", [[1.0, 2.2, 3.4, 4.6, 5.8], [1.0, 1.4, 1.9, 2.4, 2.9]])
+def test_it_loses_no_more_than_two_percent(
+    costs: list[float], acceptance: float, lanes: int
+) -> None:
+    for seed in range(3):
+        spent, plain, _ = simulate(costs, acceptance, lanes, seed=seed)
+        if lanes == 1:
+            assert spent <= 1.02 * plain + START * costs[0]
+        else:  # lanes finish at different times here, which plain steps would not
+            assert spent <= 1.03 * plain * 1.0 + START * costs[0] + 200 * 2 * costs[0]
+
+
+def test_plain_steps_until_their_time_is_known() -> None:
+    pace = Pace()
+    assert pace.choose([16], [False]) == 0
+    pace.observe([0], 0, 1, 9.0, [1])  # the first one warms up
+    assert pace.choose([16], [False]) == 0
+    pace.observe([0], 0, 15, 15.0, [15])
+    assert pace.seconds(1, 0) == 1.0
+    assert pace.choose([16], [False]) == 1
+    assert pace.choose([16], [True]) == 0
+    assert pace.choose([1], [False]) == 0

@@ -1,0 +1,149 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from mrp.cli import main
+from mrp.decoding import decode, make_mode
+from mrp.errors import UserError
+from mrp.speed.bench import EAGER, Plan, accepted_histogram, bench, lines
+from mrp.speed.costs import Ceilings, measure_ceilings, role_costs
+from mrp.speed.divergence import margin, parting, report
+from mrp.speed.eager_loop import eager_loop
+from mrp.speed.shapes import random_models, random_prompts
+from tests.tiny import tiny_backbone, tiny_head
+
+CPU = torch.device("cpu")
+
+
+def test_the_eager_loop_gives_the_text_of_static_decoding() -> None:
+    for seed in range(4):
+        backbone = tiny_backbone(seed)
+        prompts = [[5 + row] * (3 + 4 * seed) for row in range(3)]
+        static = sorted(
+            decode(backbone, None, prompts, make_mode("static"), 30), key=lambda s: s.index
+        )
+        for ours, reference in zip(eager_loop(backbone, prompts, 30), static, strict=True):
+            assert ours.ids == reference.ids
+            assert ours.counts["answer_tokens"] == reference.counts["answer_tokens"]
+    with pytest.raises(UserError, match="one length"):
+        eager_loop(backbone, [[5], [5, 6]], 8)
+
+
+def test_a_static_block_costs_as_many_forwards_as_it_has_tokens() -> None:
+    """Storing a block takes no forward of its own: 16 a block, not 17."""
+    backbone, _ = random_models("tiny", CPU, torch.float32)
+    (sample,) = decode(backbone, None, random_prompts(backbone, 1, 32), make_mode("static"), 64)
+    assert sample.counts["denoise"] == 64
+    assert sample.counts["store"] == 3
+
+
+def test_bench_counts_answers_alone_and_reports_what_it_measured() -> None:
+    backbone, head = random_models("tiny", CPU, torch.float32)
+    prompts = random_prompts(backbone, 4, 40)
+    modes = {"speculative,k=2": make_mode("speculative", k=2)}
+    plan = Plan(modes, [1, 2], new_tokens=20, repeats=2, baseline=EAGER)
+    result = bench(backbone, head, prompts, plan, Ceilings(1e10, 1e11))
+    assert [batch["batch_size"] for batch in result["batches"]] == [1, 2]
+    for batch in result["batches"]:
+        by_mode = {line["mode"]: line for line in batch["contenders"]}
+        assert list(by_mode) == [EAGER, "static", "speculative,k=2"]
+        # 40 prompt tokens and 20 new ones, whose block is filled up to 24: 20 count.
+        assert all(line["answer_tokens_mean"] == 20 for line in by_mode.values())
+        assert by_mode[EAGER]["ratio"] == 1.0
+        speculative = by_mode["speculative,k=2"]
+        verified = sum(speculative["accepted_per_verification"].values())
+        assert verified == speculative["verify"]
+        assert by_mode["static"]["tpf"] == 1.0
+        roles = {cost["role"]: cost for cost in batch["costs"]}
+        assert {"backbone", "pick", "head", "verify K=2 + pick"} <= set(roles)
+        assert all(cost["ms"] > 0 and cost["share"] > 0 for cost in batch["costs"])
+    assert any("verify K=2" in line for line in lines(result))
+
+
+def test_the_floor_is_bytes_or_operations_whichever_takes_longer() -> None:
+    backbone, _ = random_models("tiny", CPU, torch.float32)
+    parameters = backbone.lm_head.weight.numel()
+
+    def floor(ceilings: Ceilings) -> float:
+        costs = role_costs(backbone, None, 3, 32, [], ceilings, repeats=1)
+        return next(cost["floor_ms"] for cost in costs if cost["role"] == "pick")
+
+    assert floor(Ceilings(1e9, 1e30)) == pytest.approx(1e3 * 4 * parameters / 1e9)
+    assert floor(Ceilings(1e30, 1e9)) == pytest.approx(1e3 * 2 * parameters * 48 / 1e9)
+    measured = measure_ceilings(CPU, torch.float32)
+    assert measured.bytes_per_second > 1e8
+    assert measured.flops > 1e8
+
+
+def test_histogram_of_accepted_drafts() -> None:
+    backbone = tiny_backbone(ends=False)
+    samples = list(
+        decode(backbone, tiny_head(backbone), [[5], [6]], make_mode("speculative", k=3), 40)
+    )
+    histogram = accepted_histogram(samples)
+    counts = [sample.counts for sample in samples]
+    assert sum(histogram.values()) == sum(count["verify"] for count in counts)
+    total = sum(int(number) * times for number, times in histogram.items())
+    assert total == sum(count["accepted"] for count in counts)
+
+
+def test_fp32_runs_do_not_part() -> None:
+    backbone = tiny_backbone(2, ends=False)
+    modes = {"k=3": make_mode("speculative", k=3)}
+    result = report(backbone, tiny_head(backbone), modes, [[5, 6, 7], [8] * 9], 30, 2)
+    assert result["modes"][0]["diverged"] == 0
+    assert result["modes"][0]["samples"] == 2
+
+
+def test_where_runs_part_and_by_how_much() -> None:
+    backbone = tiny_backbone(2, ends=False)
+    prompt = [5, 6, 7]
+    (static,) = decode(backbone, None, [prompt], make_mode("static"), 21)
+    (other,) = decode(backbone, None, [prompt], make_mode("self_speculative", k=2), 21)
+    assert parting(static, other, 3, 8) is None
+    place = max(range(5, 13), key=lambda p: static.trace.step[p])  # last pick of the second block
+    other.trace.ids[place] = wrong = static.trace.ids[place] % 20 + 3
+    where = parting(static, other, 3, 8)
+    assert where is not None
+    assert (where.begin, len(where.revealed)) == (5, 7)
+    assert where.pick == (place, static.trace.ids[place])
+    assert where.others[place] == wrong
+    assert margin(backbone, prompt, static, where) > 100  # far from a tie in fp32
+
+
+def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "bench.json"
+    arguments = ["bench", "--shape", "tiny", "--device", "cpu", "--new-tokens", "8"]
+    arguments += ["--prompt-length", "20", "--repeats", "1", "--out", str(out)]
+    main([*arguments, "--mode", "speculative,k=auto", "--bandwidth", "0.01", "--teraflops", "0.1"])
+    assert "speculative,k=auto" in capsys.readouterr().out
+    result: dict[str, Any] = json.loads(out.read_text())
+    assert result["batches"][0]["contenders"][0]["mode"] == "static"
+    main([*arguments, "--mode", "speculative,k=2", "--divergence"])
+    assert "0 of 1 samples" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([], "one of the two"),
+        (["--shape", "70b"], "choose one of 1.7b, 4b, 8b, tiny"),
+        (["--shape", "tiny", "--mode", "speculative,3"], "KNOB=VALUE"),
+        (["--shape", "tiny", "--batch", "0"], "at least 1"),
+        (["--shape", "tiny", "--baseline", "luck"], "static or eager-loop"),
+        (["--shape", "tiny", "--dtype", "int8"], "choose one of float32"),
+        (["--shape", "tiny", "--repeats", "0"], "at least 1"),
+    ],
+)
+def test_mistakes_are_one_line(
+    arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["bench", "--device", "cpu", *arguments]) == 2
+    error = capsys.readouterr().err
+    assert message in error
+    assert error.count("\n") == 1
