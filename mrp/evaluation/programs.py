@@ -1,7 +1,7 @@
 """The program in a chat reply, for HumanEval and MBPP.
 
     program = humaneval_program(problem["prompt"], problem["entry_point"], reply)
-    program = mbpp_program(problem["test_list"], reply)
+    program = mbpp_program(called_function(problem["test_list"]), reply)
 
 Replies come with fences or without, with prose around them, in several blocks, or as the rest of
 a fence or a function that the prompt began. Nothing here runs code.
@@ -13,7 +13,7 @@ import ast
 import builtins
 import re
 import textwrap
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from itertools import takewhile
 
 from mrp.errors import UserError
@@ -44,12 +44,12 @@ def humaneval_program(prompt: str, entry_point: str, reply: str) -> str:
     return _continue(prompt, blocks[-1] if blocks else _without_fences(reply))
 
 
-def mbpp_program(tests: Sequence[str], reply: str) -> str:
-    """The program in a reply to MBPP, whose `tests` name the function that they call.
+def mbpp_program(name: str, reply: str) -> str:
+    """The program in a reply to MBPP, whose tests call the function `name`.
 
     A reply without that function is given back whole: it fails, and shows why.
     """
-    found = find_program(reply, called_function(tests))
+    found = find_program(reply, name)
     return reply if found is None else found
 
 
@@ -107,8 +107,8 @@ def paper_mbpp_program(reply: str) -> str:
 # ---- reading tests and replies -------------------------------------------------------------------
 
 
-def called_function(tests: Sequence[str]) -> str:
-    """The function that MBPP's assertions call.
+def called_function(tests: Sequence[str], defined: Collection[str] = ()) -> str:
+    """The function that MBPP's assertions call, one of the reference's `defined` if they call one.
 
     Raises:
         UserError: they call none, or are no Python.
@@ -126,7 +126,7 @@ def called_function(tests: Sequence[str]) -> str:
         raise UserError(
             f"test_list {list(tests)!r} calls no function: give assertions such as assert f(1) == 2"
         )
-    return own[0]
+    return next((name for name in own if name in defined), own[0])
 
 
 def find_program(reply: str, name: str) -> str | None:

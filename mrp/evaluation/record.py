@@ -231,6 +231,7 @@ def _checked(record: Any, samples: Sequence[Sample], path: Path) -> dict[str, An
     """The record, if its tasks are those of the samples and have as many."""
     try:
         told = {task: entry["n"] for task, entry in record["tasks"].items()}
+        record.get("data", {}).items()
     except (KeyError, TypeError, AttributeError) as error:
         raise UserError(f"{path}: damaged ({error!r}); decode the job again") from None
     found = Counter(sample.task for sample in samples)

@@ -103,7 +103,7 @@ def _on_program(task: str, doc: Doc, reply: str) -> Verdict:
         ours = programs.humaneval_program(doc["stub"], doc["entry"], reply)
         papers = programs.paper_humaneval_program(doc["stub"], reply)
     else:
-        ours = programs.mbpp_program(doc["tests"].split("\n"), reply)
+        ours = programs.mbpp_program(doc["entry"], reply)
         papers = programs.paper_mbpp_program(reply)
     outcome = _run(ours, doc)
     paper_outcome = outcome if papers == ours else _run(papers, doc)

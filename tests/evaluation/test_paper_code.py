@@ -300,14 +300,19 @@ def test_every_task_has_its_own_limit_of_problems(
 
 def test_the_lm_eval_command_line_runs_the_programs(data_dir: Path, backbone_dir: Path) -> None:
     command = [sys.executable, "-m", "mrp.evaluation", "run", "--model", "mrp", "--device", "cpu"]
-    command += ["--tasks", ",".join(TASKS), "--gen_kwargs", "max_gen_toks=8"]
+    tasks = (*TASKS, "mrp_gsm8k", "mrp_math500")
+    problem = {"question": "1?", "problem": "1?", "solution": "1", "answer": "#### 1"}
+    for task in tasks[2:]:
+        (data_dir / f"{task}.jsonl").write_text(json.dumps(problem))
+    command += ["--tasks", ",".join(tasks), "--gen_kwargs", "max_gen_toks=8"]
     command += ["--metadata", json.dumps({"data_dir": str(data_dir)}), "--apply_chat_template"]
     arguments = ["--model_args", f"backbone={backbone_dir}"]
     done = subprocess.run([*command, *arguments], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-    for task in TASKS:
+    for task in tasks:
         assert f"|{task}" in done.stdout
-    assert "paper_rule" in done.stdout
+    for metric in ("acc", "strict", "paper_rule", "answered"):
+        assert metric in done.stdout
 
 
 OFFLINE = """

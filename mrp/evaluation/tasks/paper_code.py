@@ -76,14 +76,15 @@ def _humaneval_row(row: Row, limits: Row) -> Row:
 
 def _mbpp_row(row: Row, limits: Row) -> Row:
     tests = [str(test) for test in row["test_list"]]
-    entry = called_function(tests)
+    defined = _defined(_parsed(row["code"], "code"))
+    entry = called_function(tests, defined)
     return {
         "prompt": MBPP_PROMPT.format(prompt=row["prompt"], tests="\n".join(tests)),
         "target": row["code"],
         "stub": "",
         "entry": entry,
         # What a test may take from the program is what the reference offers.
-        "names": sorted({entry, *_defined(_parsed(row["code"], "code"))}),
+        "names": sorted({entry, *defined}),
         "setup": _parsed("\n".join(row["test_imports"]), "test_imports"),
         "tests": _parsed("\n".join(tests), "test_list"),
         **_limits(limits),
