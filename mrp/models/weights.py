@@ -146,7 +146,7 @@ def read_tensors(
         with open_weights(path, device) as file:
             for name in names:
                 tensor = file.get_tensor(name).to(device=device, dtype=dtype)
-                if not tensor.isfinite().all():
+                if not _is_finite(tensor):
                     raise UserError(
                         f"{path}: tensor {name!r} holds numbers that are not finite in {dtype}; "
                         f"{AGAIN}, or choose another dtype"
@@ -162,6 +162,14 @@ def open_weights(path: Path, device: torch.device | str = "cpu") -> Iterator[Any
             yield file
     except (SafetensorError, json.JSONDecodeError, OSError, ValueError) as error:
         raise UserError(f"{path}: damaged weight file ({error}); {AGAIN}") from None
+
+
+def _is_finite(tensor: Tensor) -> bool:
+    """Whether all numbers are finite; a sum needs no temporary copies and mostly tells at once.
+
+    A finite sum has finite terms only; the sum of finite terms may overflow, hence the second look.
+    """
+    return bool(tensor.sum().isfinite()) or bool(tensor.isfinite().all())
 
 
 def _named_files(directory: Path, part: Part | None) -> list[Path]:

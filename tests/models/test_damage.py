@@ -335,6 +335,11 @@ def test_numbers_too_large_for_the_dtype(released: Path) -> None:
         load_backbone(released, dtype=torch.float16)
 
 
+def test_numbers_whose_sum_overflows_are_finite(released: Path) -> None:
+    weights(NORM, lambda w: w[NORM].fill_(6e4))(released)  # 32 of them; float16 ends at 65504
+    assert load_backbone(released, dtype=torch.float16).model.norm.weight.min() == 6e4
+
+
 def test_a_single_file_comes_before_an_index(released: Path) -> None:
     """As in transformers; what the index says then does not matter."""
     one_file(released)
