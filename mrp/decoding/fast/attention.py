@@ -1,0 +1,379 @@
+# mypy: disable-error-code="no-untyped-def,untyped-decorator"
+"""Attention of blocks to their cache row's prefix and to themselves, and what feeds it.
+
+`rotate_and_store` turns the merged projection into normalised, rotated queries and writes keys and
+values to the cache; `attend` reads them. They are two kernels because a block may see slots that
+another block of the same pass writes.
+"""
+
+from __future__ import annotations
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from mrp.decoding.blocks import Blocks
+from mrp.decoding.fast.launch import announce, multiprocessors, overlap, wait
+
+TILE = 64  # keys a step
+LEAST_TILES = 1
+WARPS = 4
+STAGES = 2
+HEADS_TOGETHER = 4  # heads of a token that one program rotates, at most
+MAX_SPLITS = 16  # programs that share a block's prefix, at most
+FEW_BLOCKS = 4  # up to so many the number of splits does not depend on how many there are
+MOST_EARLY = 64  # blocks of a pass up to which prefixes are read before the wait
+
+
+@triton.jit
+def _rotate_and_store_kernel(
+    PARTS,
+    Q_NORM,
+    K_NORM,
+    COS,
+    SIN,
+    ROW,
+    POSITION,
+    SLOT,
+    QUERIES,
+    KEYS,
+    VALUES,
+    rows,
+    length,
+    block,
+    eps,
+    Q_HEADS: tl.constexpr,
+    KV_HEADS: tl.constexpr,
+    DIM: tl.constexpr,
+    DIM_PADDED: tl.constexpr,
+    GROUP: tl.constexpr,
+    SPLITS: tl.constexpr,
+    OVERLAP: tl.constexpr,
+):
+    # One program: one token's heads [first, first + GROUP), all of them of one kind (q, k or v).
+    announce(OVERLAP)
+    token = tl.program_id(0)
+    first = tl.program_id(1) * GROUP
+    d = tl.arange(0, DIM_PADDED)
+    inside = d < DIM
+    partner_d = (d + DIM // 2) % DIM  # the other half of the rotated pair
+    sign = tl.where(d < DIM // 2, -1.0, 1.0)
+    is_query = first < Q_HEADS
+    NORM = K_NORM
+    if is_query:
+        NORM = Q_NORM
+    weight = tl.load(NORM + d, mask=inside, other=0.0)
+    partner_weight = tl.load(NORM + partner_d, mask=inside, other=0.0)
+    cache_row = tl.load(ROW + token // block, cache_modifier=".cg")
+    position = tl.load(POSITION + token // block, cache_modifier=".cg") + token % block
+    slot = tl.load(SLOT + token // block, cache_modifier=".cg") + token % block
+    cos = tl.load(COS + position * DIM + d, mask=inside, other=0.0).to(tl.float32)
+    sin = tl.load(SIN + position * DIM + d, mask=inside, other=0.0).to(tl.float32) * sign
+    heads = first + tl.arange(0, GROUP)
+    width = (Q_HEADS + 2 * KV_HEADS) * DIM
+    x = tl.zeros([GROUP, DIM_PADDED], tl.float32)
+    partner = tl.zeros([GROUP, DIM_PADDED], tl.float32)
+    wait(OVERLAP)
+
+    for split in tl.static_range(SPLITS):
+        base = PARTS + (split * rows + token).to(tl.int64) * width + heads[:, None] * DIM
+        x += tl.load(base + d[None, :], mask=inside[None, :], other=0.0).to(tl.float32)
+        partner += tl.load(base + partner_d[None, :], mask=inside[None, :], other=0.0).to(
+            tl.float32
+        )
+    x = x.to(weight.dtype).to(tl.float32)
+    partner = partner.to(weight.dtype).to(tl.float32)
+    cache = (cache_row * length + slot) * (KV_HEADS * DIM)
+    if first >= Q_HEADS + KV_HEADS:
+        head = (heads - Q_HEADS - KV_HEADS)[:, None] * DIM + d[None, :]
+        tl.store(VALUES + cache + head, x.to(weight.dtype), mask=inside[None, :])
+    else:
+        scale = tl.rsqrt(tl.sum(x * x, axis=1) / DIM + eps)[:, None]
+        x = (x * scale).to(weight.dtype).to(tl.float32) * weight.to(tl.float32)[None, :]
+        partner = (partner * scale).to(weight.dtype).to(tl.float32)
+        partner = partner * partner_weight.to(tl.float32)[None, :]
+        # Rounded here as the plain modules do, whose norm returns the model's dtype.
+        x = x.to(weight.dtype).to(tl.float32)
+        partner = partner.to(weight.dtype).to(tl.float32)
+        turned = (x * cos[None, :] + partner * sin[None, :]).to(weight.dtype)
+        if is_query:
+            head = (token * Q_HEADS + heads)[:, None] * DIM + d[None, :]
+            tl.store(QUERIES + head, turned, mask=inside[None, :])
+        else:
+            head = (heads - Q_HEADS)[:, None] * DIM + d[None, :]
+            tl.store(KEYS + cache + head, turned, mask=inside[None, :])
+
+
+@triton.jit
+def _weigh(q, k, v, there, best, total, mixed, scale):
+    """One step of the running softmax: keys k, values v [n, D], `there` [n] those that count."""
+    score = tl.dot(q, tl.trans(k), input_precision="ieee") * scale
+    score = tl.where(there[None, :], score, -float("inf"))
+    new_best = tl.maximum(best, tl.max(score, axis=1))
+    weight = tl.exp2(score - new_best[:, None])
+    shrink = tl.exp2(best - new_best)
+    total = total * shrink + tl.sum(weight, axis=1)
+    mixed = tl.dot(weight.to(v.dtype), v, mixed * shrink[:, None], input_precision="ieee")
+    return new_best, total, mixed
+
+
+@triton.jit
+def _attend_kernel(
+    QUERIES,
+    KEYS,
+    VALUES,
+    ROW,
+    SLOT,
+    VISIBLE,
+    OUT,
+    PART,
+    PART_BEST,
+    PART_TOTAL,
+    ARRIVED,
+    count,
+    scale,
+    length,
+    least,
+    EARLY: tl.constexpr,
+    BLOCK: tl.constexpr,
+    BLOCK_PADDED: tl.constexpr,
+    Q_HEADS: tl.constexpr,
+    KV_HEADS: tl.constexpr,
+    DIM: tl.constexpr,
+    DIM_PADDED: tl.constexpr,
+    LINES: tl.constexpr,
+    TILE: tl.constexpr,
+    OVERLAP: tl.constexpr,
+):
+    # One program: the queries of one block that share one key/value head (BLOCK tokens times
+    # Q_HEADS / KV_HEADS heads, LINES after padding) against a range of the prefix; the first of
+    # them takes the block's own keys as well.
+    announce(OVERLAP)
+    m = tl.program_id(0)
+    kv_head = tl.program_id(1)
+    split = tl.program_id(2)
+    SHARED: tl.constexpr = Q_HEADS // KV_HEADS
+    SLOT_SIZE: tl.constexpr = KV_HEADS * DIM
+    line = tl.arange(0, LINES)
+    d = tl.arange(0, DIM_PADDED)
+    inside = d < DIM
+    token = m * BLOCK + line // SHARED
+    place = (token * Q_HEADS + kv_head * SHARED + line % SHARED)[:, None] * DIM + d[None, :]
+    lines_inside = (line < BLOCK * SHARED)[:, None] & inside[None, :]
+
+    cache_row = tl.load(ROW + m, cache_modifier=".cg")
+    slot = tl.load(SLOT + m, cache_modifier=".cg")
+    visible = tl.load(VISIBLE + m, cache_modifier=".cg")
+    tiles = tl.cdiv(visible, TILE)
+    splits = tl.num_programs(2)
+    share = tl.maximum(tl.cdiv(tiles, splits), least)
+    active = tl.maximum(tl.cdiv(tiles, share), 1)
+    first = split * share
+    last = tl.minimum(first + share, tiles)
+
+    # The first tile of the prefix is read before the wait where no block of this pass writes it.
+    base = (cache_row * length * KV_HEADS + kv_head) * DIM
+    key = first * TILE + tl.arange(0, TILE)
+    there = key < visible
+    at = base + key[:, None] * SLOT_SIZE + d[None, :]
+    here = (there & (split < active))[:, None] & inside[None, :]
+    early = False
+    if EARLY > 0:
+        other = tl.arange(0, EARLY)
+        rows = tl.load(ROW + other, mask=other < count, other=-1, cache_modifier=".cg")
+        slots = tl.load(SLOT + other, mask=other < count, other=0, cache_modifier=".cg")
+        written = tl.min(tl.where(rows == cache_row, slots, length))
+        early = tl.minimum((first + 1) * TILE, visible) <= written
+    k = tl.load(KEYS + at, mask=here & early, other=0.0, cache_modifier=".cg")
+    v = tl.load(VALUES + at, mask=here & early, other=0.0, cache_modifier=".cg")
+    wait(OVERLAP)
+
+    if split < active:
+        q = tl.load(QUERIES + place, mask=lines_inside, other=0.0)
+        own = tl.arange(0, BLOCK_PADDED)
+        here_own = ((own < BLOCK) & (split == 0))[:, None] & inside[None, :]
+        at_own = base + (slot + own)[:, None] * SLOT_SIZE + d[None, :]
+        k_own = tl.load(KEYS + at_own, mask=here_own, other=0.0)
+        v_own = tl.load(VALUES + at_own, mask=here_own, other=0.0)
+        if not early:
+            k = tl.load(KEYS + at, mask=here, other=0.0)
+            v = tl.load(VALUES + at, mask=here, other=0.0)
+        best = tl.full([LINES], -1e30, tl.float32)  # finite: a range may hold no key at all
+        total = tl.zeros([LINES], tl.float32)
+        mixed = tl.zeros([LINES, DIM_PADDED], tl.float32)
+        best, total, mixed = _weigh(q, k, v, there, best, total, mixed, scale)
+        for tile in range(first + 1, last):
+            key = tile * TILE + tl.arange(0, TILE)
+            there = key < visible
+            here = there[:, None] & inside[None, :]
+            at = base + key.to(tl.int64)[:, None] * SLOT_SIZE + d[None, :]
+            k = tl.load(KEYS + at, mask=here, other=0.0)
+            v = tl.load(VALUES + at, mask=here, other=0.0)
+            best, total, mixed = _weigh(q, k, v, there, best, total, mixed, scale)
+        if split == 0:
+            best, total, mixed = _weigh(q, k_own, v_own, own < BLOCK, best, total, mixed, scale)
+        if active == 1:
+            tl.store(OUT + place, (mixed / total[:, None]).to(q.dtype), mask=lines_inside)
+        else:
+            pair = m * KV_HEADS + kv_head
+            mine = (pair * splits + split) * LINES + line
+            tl.store(PART + mine[:, None] * DIM_PADDED + d[None, :], mixed)
+            tl.store(PART_BEST + mine, best)
+            tl.store(PART_TOTAL + mine, total)
+            tl.debug_barrier()
+            # Whoever comes last merges, always in the order of the splits.
+            if tl.atomic_add(ARRIVED + pair, 1, sem="acq_rel") == active - 1:
+                tl.store(ARRIVED + pair, 0)
+                best = tl.full([LINES], -1e30, tl.float32)
+                total = tl.zeros([LINES], tl.float32)
+                mixed = tl.zeros([LINES, DIM_PADDED], tl.float32)
+                for index in tl.range(0, active, num_stages=3):
+                    theirs = (pair * splits + index) * LINES + line
+                    their_best = tl.load(PART_BEST + theirs, cache_modifier=".cg")
+                    their_total = tl.load(PART_TOTAL + theirs, cache_modifier=".cg")
+                    their_mixed = tl.load(
+                        PART + theirs[:, None] * DIM_PADDED + d[None, :], cache_modifier=".cg"
+                    )
+                    new_best = tl.maximum(best, their_best)
+                    shrink = tl.exp2(best - new_best)
+                    grow = tl.exp2(their_best - new_best)
+                    total = total * shrink + their_total * grow
+                    mixed = mixed * shrink[:, None] + their_mixed * grow[:, None]
+                    best = new_best
+                tl.store(OUT + place, (mixed / total[:, None]).to(q.dtype), mask=lines_inside)
+
+
+class BlockAttention:
+    """Attention of one model's layers; holds the rotary table and the programs' counters."""
+
+    def __init__(
+        self, q_heads: int, kv_heads: int, head_dim: int, cos: Tensor, sin: Tensor, eps: float
+    ) -> None:
+        """Take the rotary table: cos and sin [length, head_dim] of every position of the cache."""
+        self.q_heads, self.kv_heads, self.head_dim, self.eps = q_heads, kv_heads, head_dim, eps
+        self.cos, self.sin = cos, sin
+        # Every merge sets its counter back to zero, so they need no clearing between passes.
+        self.arrived = torch.zeros(4096, device=cos.device, dtype=torch.int32)
+        self.multiprocessors = multiprocessors(cos)
+
+    def __call__(
+        self,
+        parts: Tensor,
+        q_norm: Tensor,
+        k_norm: Tensor,
+        blocks: Blocks,
+        keys: Tensor,
+        values: Tensor,
+    ) -> Tensor:
+        """One layer: from its merged projection to its attention's output.
+
+        Args:
+            parts: the product with the merged q, k and v weights, [S, M * B, (Hq + 2 Hkv) * D]:
+                S partial sums.
+            q_norm: weight of the queries' norm, [D].
+            k_norm: weight of the keys' norm, [D].
+            blocks: M blocks of B tokens.
+            keys: the layer's cache [rows, length, Hkv, D], written at the blocks' slots.
+            values: the same of the values.
+
+        Returns:
+            [M * B, Hq * D].
+        """
+        splits, rows, _ = parts.shape
+        count, block = blocks.ids.shape
+        queries = torch.empty(
+            (rows, self.q_heads * self.head_dim), device=parts.device, dtype=keys.dtype
+        )
+        group = _common_power_of_two(self.q_heads, self.kv_heads, HEADS_TOGETHER)
+        padded = max(16, triton.next_power_of_2(self.head_dim))
+        _rotate_and_store_kernel[(rows, (self.q_heads + 2 * self.kv_heads) // group)](
+            parts,
+            q_norm,
+            k_norm,
+            self.cos,
+            self.sin,
+            blocks.row,
+            blocks.position,
+            blocks.slot,
+            queries,
+            keys,
+            values,
+            rows,
+            keys.shape[1],
+            block,
+            self.eps,
+            Q_HEADS=self.q_heads,
+            KV_HEADS=self.kv_heads,
+            DIM=self.head_dim,
+            DIM_PADDED=padded,
+            GROUP=group,
+            SPLITS=splits,
+            num_warps=1,
+            **overlap(parts),
+        )
+        return self._attend(queries, blocks, keys, values, padded, count, block)
+
+    def _attend(
+        self,
+        queries: Tensor,
+        blocks: Blocks,
+        keys: Tensor,
+        values: Tensor,
+        padded: int,
+        count: int,
+        block: int,
+    ) -> Tensor:
+        lines = max(16, triton.next_power_of_2(block * (self.q_heads // self.kv_heads)))
+        splits = self._splits(count, keys.shape[1])
+        out = torch.empty_like(queries)
+        pieces = count * self.kv_heads * splits if splits > 1 else 0
+        part = torch.empty((pieces, lines, padded), device=out.device, dtype=torch.float32)
+        statistics = torch.empty((2, pieces, lines), device=out.device, dtype=torch.float32)
+        _attend_kernel[(count, self.kv_heads, splits)](
+            queries,
+            keys,
+            values,
+            blocks.row,
+            blocks.slot,
+            blocks.visible,
+            out,
+            part,
+            statistics[0],
+            statistics[1],
+            self.arrived,
+            count,
+            self.head_dim**-0.5 * 1.4426950408889634,  # the kernel works with powers of two
+            keys.shape[1],
+            LEAST_TILES,
+            EARLY=triton.next_power_of_2(count) if count <= MOST_EARLY else 0,
+            BLOCK=block,
+            BLOCK_PADDED=max(16, triton.next_power_of_2(block)),
+            Q_HEADS=self.q_heads,
+            KV_HEADS=self.kv_heads,
+            DIM=self.head_dim,
+            DIM_PADDED=padded,
+            LINES=lines,
+            TILE=TILE,
+            num_warps=WARPS,
+            num_stages=STAGES,
+            **overlap(queries),
+        )
+        return out
+
+    def _splits(self, count: int, keys: int) -> int:
+        """How many programs share a block's keys: enough to fill the GPU, none without a tile.
+
+        Small passes all split alike, so that a block's result there does not depend on which
+        other blocks stand beside it.
+        """
+        wanted = 4 * self.multiprocessors // (max(count, FEW_BLOCKS) * self.kv_heads)
+        return max(1, min(MAX_SPLITS, wanted, -(-keys // (LEAST_TILES * TILE))))
+
+
+def _common_power_of_two(a: int, b: int, limit: int) -> int:
+    """The largest power of two that divides both, at most `limit`."""
+    power = 1
+    while power < limit and a % (2 * power) == 0 and b % (2 * power) == 0:
+        power *= 2
+    return power

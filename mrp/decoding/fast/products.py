@@ -1,0 +1,268 @@
+# mypy: disable-error-code="no-untyped-def,untyped-decorator"
+"""Matrix products of few rows: a weight is read once, at the memory's speed.
+
+y = x W^T with x [R, K] of R <= 64 rows and W [N, K] is bound by reading W. The kernels compute the
+transpose, W x^T, so that W's rows fill the tensor cores' long side and x's few rows the short one.
+A program takes 64 rows of W and, where N alone gives too few programs to keep the memory busy, a
+part of K ("split"); whoever reads the result adds the parts up, in their order, as part of what it
+does anyway. More rows, and fp32, go to the library's product.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+from torch.nn import functional as F
+from triton.tools.tensor_descriptor import TensorDescriptor
+
+from mrp.decoding.fast.launch import announce, multiprocessors, overlap, wait
+from mrp.decoding.fast.norms import Normed
+
+MOST_ROWS = 64
+TILE_N = 64  # rows of W a program
+TILE_K = 128  # columns a step, three steps in flight
+
+
+class Scale(NamedTuple):
+    """What a kernel needs to finish a deferred norm; see `Normed`."""
+
+    squares: Tensor
+    chunks: int
+    padded: int  # a power of two; 0 where there is nothing to do
+
+
+@triton.jit
+def row_scale(SQUARES, m, rows, chunks, size, eps, CHUNKS: tl.constexpr):
+    """1 / root mean square of the rows m from their chunks' sums of squares."""
+    chunk = tl.arange(0, CHUNKS)
+    inside = (m < rows)[:, None] & (chunk < chunks)[None, :]
+    squares = tl.load(SQUARES + m[:, None] * chunks + chunk[None, :], mask=inside, other=0.0)
+    return tl.rsqrt(tl.sum(squares, axis=1) / size + eps)
+
+
+@triton.jit
+def _product_kernel(
+    X,
+    W,
+    SQUARES,
+    PARTS,
+    rows,
+    size_n,
+    size_k,
+    splits,
+    chunks,
+    eps,
+    CHUNKS: tl.constexpr,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr,
+    OVERLAP: tl.constexpr,
+):
+    announce(OVERLAP)
+    n_first = tl.program_id(0) * BLOCK_N
+    split = tl.program_id(1)
+    steps = size_k // BLOCK_K
+    n = n_first + tl.arange(0, BLOCK_N)
+    m = tl.arange(0, BLOCK_M)
+    total = tl.zeros([BLOCK_N, BLOCK_M], tl.float32)
+    wait(OVERLAP)
+    for step in range(split * steps // splits, (split + 1) * steps // splits):
+        w = W.load([n_first, step * BLOCK_K])
+        x = X.load([0, step * BLOCK_K])
+        total = tl.dot(w, x.T, total)
+    if CHUNKS > 0:
+        total *= row_scale(SQUARES, m, rows, chunks, size_k, eps, CHUNKS)[None, :]
+    out = PARTS + (split * rows + m)[None, :] * size_n + n[:, None]
+    tl.store(out, total, mask=(m < rows)[None, :])
+
+
+@triton.jit
+def _silu_product(gate, up, dtype: tl.constexpr):
+    """SiLU(gate) * up of fp32 values, rounded to `dtype` where the plain modules round."""
+    gate = gate.to(dtype).to(tl.float32)
+    up = up.to(dtype).to(tl.float32)
+    return ((gate * tl.sigmoid(gate)).to(dtype).to(tl.float32) * up).to(dtype)
+
+
+@triton.jit
+def _gated_product_kernel(
+    X,
+    W,
+    SQUARES,
+    OUT,
+    rows,
+    size_n,
+    size_k,
+    chunks,
+    eps,
+    CHUNKS: tl.constexpr,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr,
+    OVERLAP: tl.constexpr,
+):
+    announce(OVERLAP)
+    n_first = tl.program_id(0) * BLOCK_N
+    n = n_first + tl.arange(0, BLOCK_N)
+    m = tl.arange(0, BLOCK_M)
+    gate = tl.zeros([BLOCK_N, BLOCK_M], tl.float32)
+    up = tl.zeros([BLOCK_N, BLOCK_M], tl.float32)
+    wait(OVERLAP)
+    for step in range(size_k // BLOCK_K):
+        gate_w = W.load([n_first, step * BLOCK_K])
+        up_w = W.load([size_n + n_first, step * BLOCK_K])
+        x = X.load([0, step * BLOCK_K])
+        gate = tl.dot(gate_w, x.T, gate)
+        up = tl.dot(up_w, x.T, up)
+    if CHUNKS > 0:
+        scale = row_scale(SQUARES, m, rows, chunks, size_k, eps, CHUNKS)[None, :]
+        gate *= scale
+        up *= scale
+    out = OUT + m[None, :] * size_n + n[:, None]
+    tl.store(out, _silu_product(gate, up, OUT.dtype.element_ty), mask=(m < rows)[None, :])
+
+
+@triton.jit
+def _gate_kernel(
+    PARTS, OUT, rows, size, SPLITS: tl.constexpr, BLOCK: tl.constexpr, OVERLAP: tl.constexpr
+):
+    announce(OVERLAP)
+    row = tl.program_id(0).to(tl.int64)
+    column = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
+    inside = column < size
+    gate = tl.zeros([BLOCK], tl.float32)
+    up = tl.zeros([BLOCK], tl.float32)
+    wait(OVERLAP)
+    for split in tl.static_range(SPLITS):
+        base = PARTS + (split * rows + row) * 2 * size + column
+        gate += tl.load(base, mask=inside, other=0.0).to(tl.float32)
+        up += tl.load(base + size, mask=inside, other=0.0).to(tl.float32)
+    out = OUT + row * size + column
+    tl.store(out, _silu_product(gate, up, OUT.dtype.element_ty), mask=inside)
+
+
+def product(x: Normed, weight: Tensor, eps: float, splits: int | None = None) -> Tensor:
+    """x W^T in parts that add up to it.
+
+    Args:
+        x: [R, K]; its norm may be deferred where the product `suits`.
+        weight: W [N, K], contiguous.
+        eps: of the deferred norm.
+        splits: overrides the choice for this shape.
+
+    Returns:
+        [S, R, N]: S fp32 parts, or the library's product (S = 1, the dtype of x).
+    """
+    values = x.values
+    rows, (size_n, size_k) = values.shape[0], weight.shape
+    if not suits(values, weight):
+        return F.linear(values, weight).unsqueeze(0)
+    splits = splits or choose_splits(size_n, size_k, multiprocessors(values))
+    parts = torch.empty((splits, rows, size_n), device=values.device, dtype=torch.float32)
+    scale = scale_of(x)
+    padded = padded_rows(rows)
+    _product_kernel[(size_n // TILE_N, splits)](
+        TensorDescriptor.from_tensor(values, [padded, TILE_K]),
+        TensorDescriptor.from_tensor(weight, [TILE_N, TILE_K]),
+        scale.squares,
+        parts,
+        rows,
+        size_n,
+        size_k,
+        splits,
+        scale.chunks,
+        eps,
+        CHUNKS=scale.padded,
+        BLOCK_M=padded,
+        BLOCK_N=TILE_N,
+        BLOCK_K=TILE_K,
+        num_warps=4,
+        num_stages=3,
+        **overlap(values),
+    )
+    return parts
+
+
+def gated_product(x: Normed, weight: Tensor, eps: float) -> Tensor:
+    """SiLU(x G^T) * (x U^T).
+
+    Args:
+        x: [R, K]; its norm may be deferred where the product `suits`.
+        weight: G above U, [2 I, K], contiguous.
+        eps: of the deferred norm.
+
+    Returns:
+        [R, I], the dtype of x.
+    """
+    values = x.values
+    rows, size, size_k = values.shape[0], weight.shape[0] // 2, weight.shape[1]
+    out = torch.empty((rows, size), device=values.device, dtype=values.dtype)
+    if suits(values, weight) and fuses(size, multiprocessors(values)):
+        scale = scale_of(x)
+        padded, columns = padded_rows(rows), TILE_K // 2
+        _gated_product_kernel[(size // TILE_N,)](
+            TensorDescriptor.from_tensor(values, [padded, columns]),
+            TensorDescriptor.from_tensor(weight, [TILE_N, columns]),
+            scale.squares,
+            out,
+            rows,
+            size,
+            size_k,
+            scale.chunks,
+            eps,
+            CHUNKS=scale.padded,
+            BLOCK_M=padded,
+            BLOCK_N=TILE_N,
+            BLOCK_K=columns,
+            num_warps=4,
+            num_stages=4,
+            **overlap(values),
+        )
+        return out
+    parts = product(x, weight, eps)
+    block = 512
+    _gate_kernel[(rows, triton.cdiv(size, block))](
+        parts, out, rows, size, SPLITS=parts.shape[0], BLOCK=block, num_warps=4, **overlap(values)
+    )
+    return out
+
+
+def suits(x: Tensor, weight: Tensor) -> bool:
+    """Whether x W^T is one for the kernels here: few rows, 16 bits a number, whole tiles."""
+    size_n, size_k = weight.shape
+    return (
+        x.shape[0] <= MOST_ROWS
+        and x.dtype in (torch.bfloat16, torch.float16)
+        and size_n % (2 * TILE_N) == 0
+        and size_k % TILE_K == 0
+    )
+
+
+def scale_of(x: Normed) -> Scale:
+    """The arguments that finish a deferred norm."""
+    if x.squares is None:
+        return Scale(x.values, 0, 0)
+    chunks = x.squares.shape[1]
+    return Scale(x.squares, chunks, triton.next_power_of_2(chunks))
+
+
+def padded_rows(rows: int) -> int:
+    """Rows of x a program multiplies: a power of two that the tensor cores take."""
+    return max(16, int(triton.next_power_of_2(rows)))
+
+
+def choose_splits(size_n: int, size_k: int, processors: int) -> int:
+    """Parts of K such that about three programs a multiprocessor are at work, all at once.
+
+    It does not depend on the number of rows: a row's result is the same beside any others.
+    """
+    return max(1, min(16, 3 * processors // (size_n // TILE_N), size_k // (2 * TILE_K)))
+
+
+def fuses(size: int, processors: int) -> bool:
+    """Whether the gated product has enough programs without splitting K."""
+    return size // TILE_N >= processors
