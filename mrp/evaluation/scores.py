@@ -91,7 +91,9 @@ def score_run(
     return scored, whole
 
 
-def rescore(run_dir: Path, data_dir: Path | None = None, allow_zero: bool = False) -> Any:
+def rescore(
+    run_dir: Path, data_dir: Path | None = None, allow_zero: bool = False
+) -> dict[str, Any]:
     """Score a run's saved samples again and replace samples.jsonl and record.json.
 
     Without a record the run's scoring did not end: then decoded.jsonl is scored. Counts, times and
