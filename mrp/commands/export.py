@@ -36,8 +36,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> None:
     """Export and say what was written."""
+    from mrp.export import export
     from mrp.io import human_size
-    from mrp.models.export import export
 
     done = export(args.backbone, args.head, args.out, args.dtype, args.max_shard_size)
     print(

@@ -16,8 +16,8 @@ from huggingface_hub import constants
 
 from mrp.data.tokenizer import build_tokenizer
 from mrp.evaluation.tasks import hub_source
+from mrp.export import export
 from mrp.models import save_backbone, save_head
-from mrp.models.export import export
 from tests.fetch.fake_hub import FakeHub
 from tests.tiny import tiny_backbone, tiny_head
 

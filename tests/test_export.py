@@ -10,10 +10,12 @@ import torch
 from safetensors import safe_open
 from transformers import Qwen3ForCausalLM
 
+from mrp import export as export_module
 from mrp.cli import main
 from mrp.data.tokenizer import build_tokenizer
 from mrp.errors import UserError
 from mrp.evaluation.tokenizer import load_tokenizer
+from mrp.export import export, parse_size
 from mrp.models import (
     Backbone,
     Head,
@@ -24,8 +26,6 @@ from mrp.models import (
     save_backbone,
     save_head,
 )
-from mrp.models import export as export_module
-from mrp.models.export import export, parse_size
 from tests.models.released import CONFIG, INDEX, write_released
 from tests.tiny import tiny_backbone, tiny_head
 
