@@ -36,12 +36,20 @@ def test_the_commands_are_exactly_these() -> None:
     """A new command or a new name is a decision: it shows here."""
     assert COMMANDS == [
         "grid",
+        "status",
         "data",
         "train-backbone",
         "train-head",
         "decode",
         "report",
+        "compare",
+        "fetch",
+        "export",
+        "pack",
+        "unpack",
+        "score",
         "eval",
+        "bench",
         "generate",
         "version",
     ]
