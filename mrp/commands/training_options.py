@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -54,8 +55,9 @@ def run_training(
     from mrp.leases import lease_many
     from mrp.locks import run_lock
 
-    # Waiting for another process in the directory takes no GPU from others.
-    with run_lock(args.out), lease_many(args.device, args.gpus) as leased:
+    # Of torchrun's workers the first one locks for all. Waiting takes no GPU from others.
+    directory = args.out if os.environ.get("RANK", "0") == "0" else None
+    with run_lock(directory), lease_many(args.device, args.gpus) as leased:
         if batch_size % leased.count:
             raise UserError(
                 f"{where}.batch_size: {batch_size} does not divide over --gpus {leased.count} "

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import sys
+import tempfile
 import time
 from pathlib import Path
 from typing import Any
@@ -12,15 +14,16 @@ from typing import Any
 import torch
 
 from mrp.cli import explain
-from mrp.locks import run_lock
+from mrp.commands.training_options import run_training
 from mrp.training import loop
 from mrp.training.backbone import train_backbone
 from mrp.training.head import train_head
-from mrp.training.launch import launch
 from mrp.training.settings import BackboneTraining, DataSettings, HeadTraining
 
 
-def train(kind: str, settings: dict[str, Any], backbone: str, out_dir: Path) -> None:
+def train(
+    kind: str, settings: dict[str, Any], backbone: str, out_dir: Path, device: str, restart: bool
+) -> None:
     """One process's part; MRP_TEST_SLOW is the pause before each step in seconds."""
     torch.set_num_threads(1)
     pause = float(os.environ.get("MRP_TEST_SLOW", "0"))
@@ -33,18 +36,23 @@ def train(kind: str, settings: dict[str, Any], backbone: str, out_dir: Path) -> 
     loop.learning_rate = slow_rate
     data = DataSettings(test=4)
     if kind == "backbone":
-        train_backbone(BackboneTraining(**settings), data, out_dir, "cpu")
+        train_backbone(BackboneTraining(**settings), data, out_dir, device, restart)
     else:
-        train_head(HeadTraining(**settings), backbone, out_dir, "cpu", data)
+        train_head(HeadTraining(**settings), backbone, out_dir, device, data, restart)
 
 
 def main() -> int:
     """Arguments as one JSON list: kind, settings, out directory, backbone directory, processes."""
     kind, settings, out, backbone, processes = json.loads(sys.argv[1])
+    device = "cpu"
+    if processes > 1:
+        # Pretended GPUs of this run's own; what trains on one computes on the CPU.
+        device, tempfile.tempdir = "auto", str(Path(out).parent)
+        os.environ["MRP_FAKE_GPUS"] = str(processes)
+    args = argparse.Namespace(out=Path(out), device=device, gpus=processes, restart=False)
+    what = {"kind": kind, "settings": settings, "backbone": backbone}
     try:
-        with run_lock(Path(out) if "RANK" not in os.environ else None):
-            where = {"settings": settings, "backbone": backbone}
-            launch(train, processes, Path(out), kind=kind, **where)
+        run_training(args, "settings", settings["batch_size"], train, **what)
     except Exception as error:
         line, code = explain(error)
         if line is None:
