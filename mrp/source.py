@@ -41,10 +41,16 @@ def code_version(*patterns: str) -> str:
     versions = {}
     for file in files:
         if file.suffix == ".py":
-            versions[str(file.relative_to(root))] = _meaning(ast.parse(file.read_bytes()))
+            versions[str(file.relative_to(root))] = _program_version(file.read_bytes())
         elif file.suffix != ".pyc":
             versions[str(file.relative_to(root))] = hashlib.sha256(file.read_bytes()).hexdigest()
     return short_digest(versions)
+
+
+@cache
+def _program_version(source: bytes) -> str:
+    """The hash of one Python file's meaning; many patterns share a file, which is parsed once."""
+    return short_digest(_meaning(ast.parse(source)))
 
 
 @cache
