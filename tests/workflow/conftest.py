@@ -8,6 +8,7 @@ import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -23,6 +24,7 @@ class Repo:
     """A copy of the repository and what one does in it."""
 
     path: Path
+    extra: tuple[tuple[str, str], ...] = ()  # further environment variables
 
     def command(
         self, *arguments: str, suite: str = "micro", config: tuple[str, ...] = ()
@@ -34,7 +36,8 @@ class Repo:
     def environment(self) -> dict[str, str]:
         """This process's, with the copy's own source."""
         cache = str(self.path / ".cache")
-        return {**os.environ, "PYTHONPATH": str(self.path), "XDG_CACHE_HOME": cache}
+        own = {"PYTHONPATH": str(self.path), "XDG_CACHE_HOME": cache}
+        return {**os.environ, **own, **dict(self.extra)}
 
     def run(
         self,
@@ -53,7 +56,7 @@ class Repo:
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
-            timeout=300,
+            timeout=600,
         )
 
     def planned(self, *targets: str, suite: str = "micro") -> list[str]:
@@ -62,7 +65,9 @@ class Repo:
         assert done.returncode == 0, done.stdout
         jobs = re.findall(r"^Job \d+: (.*?)(?: \(progress.*)?$", done.stdout, re.MULTILINE)
         assert jobs or "Nothing to be done" in done.stdout, done.stdout
-        return sorted(re.sub(r"^(Write results|Draw the).*", "report", job) for job in jobs)
+        return sorted(
+            re.sub(r"^(Write results|Write a page|Draw the).*", "report", job) for job in jobs
+        )
 
     def edit(self, name: str, old: str, new: str) -> None:
         """Replace a text in a file, once."""
@@ -103,21 +108,31 @@ def copy_repo(to: Path) -> Repo:
     return Repo(to)
 
 
+def finished_copy(
+    factory: pytest.TempPathFactory, suite: str, prepare: Callable[[Path], None] | None = None
+) -> Repo:
+    """A copy in which `suite` ran to its end, made once; `prepare` is given its folder before."""
+    shared = factory.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        shared = shared.parent  # one copy for all workers: the first makes it, the others wait
+    place = shared / f"finished-{suite}"
+    with open(shared / f"{suite}.lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if (place / "results/tables.html").exists():
+            return Repo(place)
+        shutil.rmtree(place, ignore_errors=True)
+        repo = copy_repo(place)
+        if prepare is not None:
+            prepare(place)
+        done = repo.run(suite=suite)
+        assert done.returncode == 0, done.stdout
+        return repo
+
+
 @pytest.fixture(scope="session")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Repo:
     """A copy in which the micro suite ran to its end. Not to be changed."""
-    shared = tmp_path_factory.getbasetemp()
-    if "PYTEST_XDIST_WORKER" in os.environ:
-        shared = shared.parent  # one copy for all workers: the first makes it, the others wait
-    with open(shared / "finished.lock", "w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if (shared / "finished/results/tables.html").exists():
-            return Repo(shared / "finished")
-        shutil.rmtree(shared / "finished", ignore_errors=True)
-        repo = copy_repo(shared / "finished")
-        done = repo.run()
-        assert done.returncode == 0, done.stdout
-        return repo
+    return finished_copy(tmp_path_factory, "micro")
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ import pytest
 
 from tests.workflow.conftest import Repo
 
-REPORTS = ["report", "report"]
+REPORTS = ["report"] * 3
 DECODES = [
     "Decode S.mini.direct.default.k1",
     "Decode S.mini.direct.direct.k1",
