@@ -50,7 +50,7 @@ from mrp.speed import paired_speed
 logger = logging.getLogger(__name__)
 
 DEFAULT_LENGTH = 112  # new tokens where neither the job nor the task says how many
-OPTIONS = ("k", "tau", "steps", "scale", "condition", "rule", "delta")
+OPTIONS = ("k", "tau", "steps", "scale", "condition", "rule", "delta", "shortlist")
 
 
 @dataclass(frozen=True)
