@@ -148,7 +148,7 @@ def test_decode_runs_a_job_of_a_suite(tmp_path: Path, backbone_dir: Path, head_d
     suite.write_text(SUITE.format(backbone=backbone_dir, head=head_dir))
     build(tmp_path / "data", seed=3, n_test=3, level="embedded")
     job = jobs(load_suite(suite))[-1]
-    assert (job.mode, job.options) == ("speculative", {"k": 3})
+    assert (job.mode, job.options["k"]) == ("speculative", 3)
     shared = ["--suite", suite, "--data", tmp_path / "data", "--device", "cpu"]
     shared += ["--backbone-path", backbone_dir, "--out", tmp_path / "run"]
     run("decode", "--job", job.id, "--head-path", head_dir, *shared)
