@@ -204,7 +204,10 @@ class Batch:
         self.plan = self.mode.plan(open_, fresh, self.pace)
         self.useful = useful_drafts(open_, fresh, self.plan)
         self.clock.rounds.append(self.plan)
+        rounds = self.session.rounds
+        captures = rounds.captures if rounds is not None else 0
         unread = self.session.run(self.mode, self.plan, self.stores, self.waiting)
+        self.clock.spoilt |= rounds is not None and rounds.captures > captures
         waiting = self.waiting if "waiting" in unread else []
         self.waiting = waiting + (self.stores if "stores" in unread else [])
         self.stores = []

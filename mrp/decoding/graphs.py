@@ -33,6 +33,7 @@ class FixedRounds:
 
     def __init__(self, session: Session, mode: Mode) -> None:
         self.session, self.mode = session, mode
+        self.captures = 0  # shapes met so far that took time to capture
         # Pinned on a GPU: copies from and to it need no wait; the one in `read` covers all.
         pinned = session.device.type == "cuda"
         self.lists = torch.empty((2, session.slots), dtype=torch.long, pin_memory=pinned)
@@ -97,6 +98,7 @@ class GraphRounds(FixedRounds):
             if isinstance(forwards, EagerForwards):
                 forwards.length = None
         self.captured[shape] = graph, unread
+        self.captures += 1
         return unread
 
 

@@ -13,13 +13,13 @@ from __future__ import annotations
 
 from collections import defaultdict, deque
 from collections.abc import Sequence
-from statistics import median
 
 MOST = 4  # drafts that "auto" ever makes
 MEMORY = 15  # rounds whose times are remembered, for each number of lanes and drafts
 HALF_LIFE = 64  # drafts after which what was seen of acceptance counts half
 PRIOR = (0.6, 8.0)  # acceptance before any draft was seen, and how many drafts that is worth
 ALLOWANCE = 0.01  # share of the time that drafting may lose
+RECHECK = 512  # rounds after which the time of a plain step is taken anew
 START = 8  # static rounds that it may lose at the start
 
 
@@ -29,6 +29,7 @@ class Pace:
     def __init__(self) -> None:
         self.times: dict[tuple[int, int], deque[float]] = defaultdict(lambda: deque(maxlen=MEMORY))
         self.met: set[tuple[int, int]] = set()
+        self.since: dict[int, int] = defaultdict(int)  # rounds since a plain step was timed
         self.seen = [PRIOR[1]] * MOST
         self.accepted = [PRIOR[0] * PRIOR[1]] * MOST
         self.account: float | None = None  # seconds won against static steps, with the allowance
@@ -39,7 +40,8 @@ class Pace:
         None if not even a plain step was measured.
         """
         if self.times[lanes, drafts]:
-            return median(self.times[lanes, drafts])
+            times = sorted(self.times[lanes, drafts])
+            return times[len(times) // 4]  # whatever disturbs a round makes it longer
         if not drafts:
             return None
         plain = self.seconds(lanes, 0)
@@ -62,7 +64,8 @@ class Pace:
         useful = useful_drafts(open_, fresh, MOST)
         lanes = lanes_size(len(useful))
         plain = self.seconds(lanes, 0)
-        if plain is None or (self.account is not None and self.account < 0):
+        self.since[lanes] += 1
+        if plain is None or self.since[lanes] > RECHECK or (self.account or 0.0) < 0:
             return 0
         best, best_rate = 0, len(useful) / plain
         for drafts in range(1, max(useful) + 1):
@@ -95,6 +98,8 @@ class Pace:
             )  # it compiled, captured or warmed up: no time to learn from
             return
         self.times[size, drafts].append(seconds / rounds)
+        if not drafts:
+            self.since[size] = 0
         plain = self.seconds(size, 0)
         if plain is not None:
             won = ALLOWANCE * seconds

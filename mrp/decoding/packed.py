@@ -1,10 +1,9 @@
 """Forwards for a CPU: the same arithmetic as the reference with fewer operations around it.
 
 The weights are packed once a session: query, key and value as one product, each norm's weight
-folded into the product that follows it, the q/k norms' into the rotary tables. Products go through
-oneDNN where this build of torch has it, which multiplies by silu(gate) and adds the residual in the
-same pass. The last layer is computed only where its output is read. Attention reads the cache in
-place where the blocks' rows are neighbours, and copies keys only for a few odd rows.
+folded into the product that follows it, the q/k norms' into the rotary tables. The last layer is
+computed only where its output is read. Attention reads the cache in place where the blocks' rows
+are neighbours, and copies keys only for a few odd rows.
 """
 
 from __future__ import annotations
@@ -26,6 +25,8 @@ from mrp.decoding.picks import Picks, pick
 from mrp.models.head import Head
 from mrp.models.transformer import Backbone, DecoderLayer, RMSNorm, rotary
 
+TABLE = 1 << 22  # numbers of the first layer's table, at most: 16 MB
+
 
 class PackedForwards(EagerForwards):
     """`Forwards` in fp32 on a CPU; equal to the reference up to rounding."""
@@ -39,13 +40,15 @@ class PackedForwards(EagerForwards):
         self.layers = pack(backbone.model.layers, tables)
         self.eps = backbone.config.rms_norm_eps
         self.norm = backbone.model.norm.weight
-        self.unembed = Linear(backbone.lm_head.weight)
+        # What the first layer makes of a token depends on the token alone: looked up, not computed.
+        embedding, first = backbone.model.embed_tokens.weight, self.layers[0]
+        small = len(embedding) * len(first.qkv) <= TABLE
+        self.table = first.project(embedding) if small else None
         if head is not None:
             size = backbone.config.hidden_size
             norms = torch.cat((head.enorm.weight, head.hnorm.weight))
             fuse = head.eh_proj.weight * norms
-            self.fuse_embedding = Linear(fuse[:, :size])
-            self.fuse_hidden = Linear(fuse[:, size:])
+            self.fuse_embedding, self.fuse_hidden = fuse.split(size, dim=1)
             self.head_layers = pack(head.layers, tables)
 
     @staticmethod
@@ -57,7 +60,10 @@ class PackedForwards(EagerForwards):
     def backbone(self, blocks: Blocks, wanted: Tensor | None = None) -> Tensor:
         """See `Forwards`."""
         x = self.model.embed(blocks.ids).flatten(0, 1)
-        x, read = self._run(self.layers, self.cache, x, blocks, wanted)
+        heads = (
+            self.layers[0].project(x) if self.table is None else self.table[blocks.ids.flatten()]
+        )
+        x, read = self._run(self.layers, self.cache, x, heads, blocks, wanted)
         x = normalise(x, self.eps) * self.norm
         if read is not None:
             x = x.new_zeros(blocks.ids.numel(), x.shape[1]).index_copy_(0, read, x)
@@ -68,17 +74,12 @@ class PackedForwards(EagerForwards):
         assert self.head_model is not None
         assert self.head_cache is not None
         embeddings = self.model.embed(blocks.ids).flatten(0, 1)
-        x = self.fuse_embedding(normalise(embeddings, self.eps))
-        x += self.fuse_hidden(normalise(hidden.flatten(0, 1), self.eps))
-        x, _ = self._run(self.head_layers, self.head_cache, x, blocks, None)
+        x = F.linear(normalise(embeddings, self.eps), self.fuse_embedding)
+        x = torch.addmm(x, normalise(hidden.flatten(0, 1), self.eps), self.fuse_hidden.t())
+        heads = self.head_layers[0].project(x)
+        x, _ = self._run(self.head_layers, self.head_cache, x, heads, blocks, None)
         x = normalise(x, self.eps) * self.head_model.norm.weight
         return x.view(*blocks.ids.shape, -1)
-
-    def logits(self, hidden: Tensor) -> Tensor:
-        """See `Forwards`."""
-        logits = self.unembed(hidden.flatten(0, -2))
-        logits[:, self.mask_id] = -torch.inf
-        return logits.view(*hidden.shape[:-1], -1)
 
     def pick(self, hidden: Tensor, masked: Tensor) -> Picks:
         """See `Forwards`; only the masked positions are looked at."""
@@ -96,16 +97,21 @@ class PackedForwards(EagerForwards):
         layers: list[Layer],
         cache: KVCache,
         x: Tensor,
+        heads: Tensor,
         blocks: Blocks,
         wanted: Tensor | None,
     ) -> tuple[Tensor, Tensor | None]:
-        """Through the layers: x [M * B, H], and which of its rows are left (None: all)."""
+        """Through the layers: x [M * B, H], and which of its rows are left (None: all).
+
+        `heads` [M * B, heads, D]: the first layer's projection of x.
+        """
         positions = (blocks.position[:, None] + blocks.offsets()).flatten()
         attention = Attention(cache, blocks)
         read = None if wanted is None else wanted.flatten().nonzero().flatten()
         for number, layer in enumerate(layers):
             last = number == len(layers) - 1
-            x = layer(x, positions, number, attention, read if last else None)
+            heads = layer.project(x) if number else heads
+            x = layer(x, heads, positions, number, attention, read if last else None)
         return x, read
 
 
@@ -125,42 +131,6 @@ def keep_freed_memory() -> None:
 def normalise(x: Tensor, eps: float) -> Tensor:
     """x / rms(x) over the last dimension; the norm's weight is in what follows."""
     return F.rms_norm(x, (x.shape[-1],), None, eps)
-
-
-class Linear:
-    """A product with a packed weight [out, in], and two things it can do to its result."""
-
-    def __init__(self, weight: Tensor) -> None:
-        weight = weight.detach().contiguous()
-        self.weight = weight
-        self.packed = None
-        if torch.backends.mkldnn.is_available():
-            try:
-                self.packed = torch.ops.mkldnn._reorder_linear_weight(weight, None)
-            except (AttributeError, RuntimeError):
-                self.packed = None
-
-    def __call__(self, x: Tensor) -> Tensor:
-        """X W^T."""
-        if self.packed is None:
-            return F.linear(x, self.weight)
-        out: Tensor = torch.ops.mkldnn._linear_pointwise(x, self.packed, None, "none", [], "")
-        return out
-
-    def silu(self, x: Tensor) -> Tensor:
-        """silu(X W^T)."""
-        if self.packed is None:
-            return F.silu(F.linear(x, self.weight), inplace=True)
-        out: Tensor = torch.ops.mkldnn._linear_pointwise(x, self.packed, None, "swish", [], "")
-        return out
-
-    def combine(self, x: Tensor, other: Tensor, operation: str) -> Tensor:
-        """X W^T "mul" or "add" other [T, out]."""
-        if self.packed is None:
-            plain = F.linear(x, self.weight)
-            return plain.mul_(other) if operation == "mul" else plain.add_(other)
-        out: Tensor = torch.ops.mkldnn._linear_pointwise(x, other, self.packed, None, operation)
-        return out
 
 
 class RotaryTables:
@@ -188,22 +158,32 @@ class Layer:
         attention, mlp = layer.self_attn, layer.mlp
         projections = (attention.q_proj, attention.k_proj, attention.v_proj)
         weight = torch.cat([each.weight for each in projections])
-        self.qkv = Linear(weight * layer.input_layernorm.weight)
-        self.out = Linear(attention.o_proj.weight)
-        self.gate = Linear(mlp.gate_proj.weight * layer.post_attention_layernorm.weight)
-        self.up = Linear(mlp.up_proj.weight * layer.post_attention_layernorm.weight)
-        self.down = Linear(mlp.down_proj.weight)
+        self.qkv = weight * layer.input_layernorm.weight
+        self.out = attention.o_proj.weight.detach()
+        self.gate = mlp.gate_proj.weight * layer.post_attention_layernorm.weight
+        self.up = mlp.up_proj.weight * layer.post_attention_layernorm.weight
+        self.down = mlp.down_proj.weight.detach()
         self.head_dim, self.eps = attention.head_dim, layer.input_layernorm.eps
         self.queries, self.keys = (
             each.weight.shape[0] // self.head_dim for each in projections[:2]
         )
         self.rotations = [tables.weighted(attention.q_norm), tables.weighted(attention.k_norm)]
 
+    def project(self, x: Tensor) -> Tensor:
+        """Queries, keys and values of x [T, H], neither normed nor rotated: [T, heads, D]."""
+        projected: Tensor = F.linear(normalise(x, self.eps), self.qkv)
+        return projected.view(len(x), -1, self.head_dim)
+
     def __call__(
-        self, x: Tensor, positions: Tensor, number: int, attend: Attention, read: Tensor | None
+        self,
+        x: Tensor,
+        heads: Tensor,
+        positions: Tensor,
+        number: int,
+        attend: Attention,
+        read: Tensor | None,
     ) -> Tensor:
-        """Map x [T, H] to [T, H], or to the rows `read` alone."""
-        heads = self.qkv(normalise(x, self.eps)).unflatten(1, (-1, self.head_dim))
+        """Map x [T, H] and its projection to [T, H], or to the rows `read` alone."""
         queries = self.queries
         rotated = normalise(heads[:, : queries + self.keys], self.eps)
         swapped = rotated.roll(self.head_dim // 2, dims=2)
@@ -217,9 +197,10 @@ class Layer:
         mixed = attend(number, q, k, heads[:, queries + self.keys :])
         if read is not None:
             mixed, x = mixed.index_select(0, read), x.index_select(0, read)
-        x = self.out.combine(mixed, x, "add")
+        x = torch.addmm(x, mixed, self.out.t())
         inner = normalise(x, self.eps)
-        return self.down.combine(self.up.combine(inner, self.gate.silu(inner), "mul"), x, "add")
+        gated = F.silu(F.linear(inner, self.gate), inplace=True).mul_(F.linear(inner, self.up))
+        return torch.addmm(x, gated, self.down.t())
 
 
 def pack(layers: nn.ModuleList, tables: RotaryTables) -> list[Layer]:
@@ -247,15 +228,15 @@ class Attention:
 
     def __init__(self, cache: KVCache, blocks: Blocks) -> None:
         self.cache, self.block = cache, blocks.ids.shape[1]
-        self.rows = blocks.row[:, None]
-        self.slots = blocks.slot[:, None] + blocks.offsets()
+        first = blocks.row * cache.length + blocks.slot
+        self.places = (first[:, None] + blocks.offsets()).flatten()  # among all rows' slots
         self.runs = [self._run(blocks, begin, end) for begin, end in ascending(blocks.row.tolist())]
 
     def __call__(self, layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         """Write k and v [T, Hkv, D]; q [T, Hq, D] attends: [T, Hq * D]."""
         keys, values = self.cache.keys[layer], self.cache.values[layer]
-        keys[self.rows, self.slots] = k.unflatten(0, (-1, self.block))
-        values[self.rows, self.slots] = v.unflatten(0, (-1, self.block))
+        keys.flatten(0, 1).index_copy_(0, self.places, k)
+        values.flatten(0, 1).index_copy_(0, self.places, v)
         outs = [self._attend(run, q[run.tokens], keys, values) for run in self.runs]
         return outs[0] if len(outs) == 1 else torch.cat(outs)
 

@@ -22,7 +22,7 @@ GPU = torch.cuda.is_available()
 if not GPU and os.environ.get("TRITON_INTERPRET") != "1":
     pytest.skip("no GPU and no TRITON_INTERPRET=1", allow_module_level=True)
 
-from mrp.decoding.fast import vocabulary  # noqa: E402
+from mrp.decoding.fast import products, vocabulary  # noqa: E402
 from mrp.decoding.fast.forwards import FastForwards  # noqa: E402
 from mrp.decoding.fast.norms import Normed, residual_norm  # noqa: E402
 from mrp.decoding.fast.products import gated_product, product  # noqa: E402
@@ -212,14 +212,15 @@ def test_product_of_few_rows(rows: int, splits: int) -> None:
     assert relative_error(parts.sum(0), x.double() @ weight.double().T) < 1e-5
 
 
-@pytest.mark.parametrize("size", [512, 128])  # with enough programs unsplit, and not
-def test_a_deferred_norm_ends_in_the_product(size: int) -> None:
+@pytest.mark.parametrize("fused", [True, False])
+def test_a_deferred_norm_ends_in_the_product(fused: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """Sum, norm and product, and the gated product, as written down in double precision."""
+    monkeypatch.setattr(products, "fuses", lambda size, processors: fused)
     draw = torch.Generator().manual_seed(8)
     parts = torch.randn(2, 5, 640, generator=draw).to(DEVICE)
     residual, norm_weight = torch.randn(5, 640, generator=draw), torch.rand(640, generator=draw)
     residual, norm_weight = residual.to(DEVICE, HALF), norm_weight.to(DEVICE, HALF)
-    weight = (torch.randn(2 * size, 640, generator=draw) / 10).to(DEVICE, HALF)
+    weight = (torch.randn(2 * 128, 640, generator=draw) / 10).to(DEVICE, HALF)
     total, normed = residual_norm(parts, residual, norm_weight, 1e-6, defer=True)
     assert normed.squares is not None
     want_total = parts.double().sum(0) + residual.double()

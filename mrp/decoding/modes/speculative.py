@@ -10,8 +10,7 @@ state accepted last:
     keep     h of C(a) for the next round
 
 Static decoding would have taken exactly these picks one by one, so the text is the same. A block
-that has not been denoised yet has no h to draft from: its first round is the same with no drafts,
-a plain step.
+that has not been denoised yet has no h to draft from: its first round is the same with no drafts.
 """
 
 from __future__ import annotations
@@ -76,7 +75,13 @@ class Verified(Mode):
         return None if plan else 1
 
     def round(self, session: Session, plan: int) -> None:
-        """Draft, verify, accept, commit, keep."""
+        """Draft, verify, accept, commit, keep; a plain step where drafting does not pay."""
+        if not plan and self.k == "auto":
+            hidden = session.denoise()
+            picks, listed = session.pick_and_list(hidden, self.listed)
+            session.reveal(picks.first(), picks.tokens, "backbone")
+            session.keep(hidden, listed)
+            return
         block, fresh = session.ids, session.fresh[:, None]
         # The last masked position is the bonus of the state before it: it needs no draft.
         useful = (session.masked().sum(dim=1) - 1).clamp(0, plan).masked_fill(session.fresh, 0)
