@@ -37,12 +37,6 @@ def is_right(benchmark: Benchmark, reply: str, target: str) -> bool:
     return answer is not None and same_answer(answer, target, numeric)
 
 
-def is_strictly_right(benchmark: Benchmark, reply: str, target: str) -> bool:
-    r"""`is_right`, and the answer stands where it cannot be missed: in a box or after `####`."""
-    answer = marked_answer(_unify_spaces(reply))
-    return answer is not None and same_answer(answer, target, benchmark == "gsm8k")
-
-
 def paper_rule(benchmark: Benchmark, reply: str, target: str) -> bool:
     r"""The paper's own score, as far as its published cases show it.
 
@@ -107,16 +101,21 @@ def final_answer(reply: str, numeric: bool) -> str | None:
 
 def stated_answer(reply: str, numeric: bool) -> str | None:
     """The answer that a reply calls its answer, in whatever form; None where it calls none so."""
-    reply = _unify_spaces(reply)
     marked = marked_answer(reply)
     if marked is not None:
         return marked
+    reply = _unify_spaces(reply)
     values = (_value(said, numeric) for said in _said_answers(_without_bold(reply)))
     return next((value for value in values if value is not None), None)
 
 
 def marked_answer(reply: str) -> str | None:
-    r"""The answer in the last box or, without a box, after the last `####`."""
+    r"""The answer in the last box or, without a box, after the last `####`.
+
+    Where there is one it is the final answer, so that a right reply is right in the strict sense,
+    too.
+    """
+    reply = _unify_spaces(reply)
     boxed = last_boxed(reply)
     if boxed is not None:
         return boxed

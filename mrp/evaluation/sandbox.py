@@ -23,10 +23,11 @@ Covered, so that none of it passes, hangs or leaves anything behind:
   and the filter no change of owners, modes, times and attributes. (That a path exists can be told.)
 
 Not covered: faults of the kernel or the interpreter; a program that computes its answer from the
-questions (the tests' arguments are visible to it, their expected values are not); one core kept
-busy until the limit. Without bubblewrap everything rests on the filter, Landlock and the limits;
-`Outcome.note` names each that the system lacks (without Landlock, say, the host's files are as
-readable as they are to the user). As root without the filter nothing is run.
+questions (the tests' arguments are visible to it, their expected values are not), or finds it in an
+installed package; one core kept busy until the limit. Without bubblewrap everything rests on the
+filter, Landlock and the limits; `Outcome.note` names each that the system lacks (without Landlock,
+say, the host's files are as readable as they are to the user). As root without the filter nothing
+is run.
 
 Not the same as one shared process: tests see no changes a program makes to its arguments, cannot
 pass functions or objects of their own, and an object of the program equals only itself.

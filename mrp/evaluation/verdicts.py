@@ -89,10 +89,11 @@ def on_text(task: str, reply: str, target: str) -> Verdict:
         answer = scoring.extract_answer(task, reply)
         return Verdict(correct=answer == target, answered=answer is not None)
     benchmark = ANSWER_TASKS[task]
+    correct = answers.is_right(benchmark, reply, target)
     return Verdict(
-        correct=answers.is_right(benchmark, reply, target),
+        correct=correct,
         answered=answers.stated_answer(reply, benchmark == "gsm8k") is not None,
-        strict=answers.is_strictly_right(benchmark, reply, target),
+        strict=correct and answers.marked_answer(reply) is not None,
         paper_rule=answers.paper_rule(benchmark, reply, target),
     )
 

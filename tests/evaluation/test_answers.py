@@ -12,13 +12,13 @@ from hypothesis import strategies as st
 from mrp.evaluation.answers import (
     final_answer,
     is_right,
-    is_strictly_right,
     last_boxed,
     paper_rule,
     same_answer,
     stated_answer,
     to_number,
 )
+from mrp.evaluation.verdicts import on_text
 
 # Reply, gold answer, and whether the paper's own rule counts it too.
 GSM8K = [
@@ -193,8 +193,9 @@ def test_math500_by_the_papers_rule() -> None:
     ],
 )
 def test_the_strict_score_wants_the_form(reply: str, strictly: bool) -> None:
-    assert is_strictly_right("gsm8k", reply, "18") is strictly
-    assert is_right("gsm8k", reply, "18")
+    verdict = on_text("mrp_gsm8k", reply, "18")
+    assert (verdict.correct, verdict.strict) == (True, strictly)
+    assert on_text("mrp_gsm8k", reply, "19").strict is False
 
 
 @pytest.mark.parametrize(

@@ -51,6 +51,18 @@ def test_a_hostile_program_is_contained(hostile: Hostile, isolation: Isolation) 
     assert escape(hostile, isolation) == ""
 
 
+@pytest.mark.parametrize(
+    ("source", "told"),
+    [
+        (GOOD, "it passed"),
+        ("def f(x):\n    print('ESC' + 'APED')", "it says"),
+        ("import time\ntime.sleep(99)", "ended by 'timeout"),
+    ],
+)
+def test_what_is_not_contained_is_told(source: str, told: str, isolation: Isolation) -> None:
+    assert escape(Hostile("", source, timeout=2), isolation).startswith(told)
+
+
 ORPHAN = """
 import sys
 from mrp.evaluation.sandbox import run_program
