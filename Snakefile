@@ -50,7 +50,7 @@ except UserError as error:
 # A run asks for what its own jobs need, before the first of them starts (onstart, below), so that
 # one backbone can be run without the others, and tables written again without any.
 if workflow.output_settings.dryrun and (MISSING := grid.missing_pieces(SUITE, HEADS)):
-    logger.warning(f"mrp: note: {grid.missing_message(SUITE, MISSING)}")
+    logger.warning(f"mrp: note: {grid.missing_message(SUITE, MISSING, HEADS)}")
 
 # GPUs that may be busy at once, where --resources does not say it: those of this machine.
 if visible_devices():

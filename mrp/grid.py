@@ -195,7 +195,7 @@ def check_pieces(
     """
     missing = missing_pieces(suite, heads, wanted, trainings)
     if missing:
-        raise UserError(missing_message(suite, missing))
+        raise UserError(missing_message(suite, missing, heads))
 
 
 def check_paths(suite: Suite, job: Job, backbone: str, head: str | None, data: Path) -> None:
@@ -215,13 +215,14 @@ def check_paths(suite: Suite, job: Job, backbone: str, head: str | None, data: P
         raise UserError(missing_message(suite, [f"{flag}: {piece}" for flag, piece in missing]))
 
 
-def missing_message(suite: Suite, missing: Sequence[str]) -> str:
+def missing_message(suite: Suite, missing: Sequence[str], heads: HeadsFrom = "released") -> str:
     """One line about all missing pieces, with what to do."""
+    which = "" if heads == "released" else f" --heads {heads}"
     count = "1 piece is" if len(missing) == 1 else f"{len(missing)} pieces are"
     return (
         f"suite {suite.name!r}: {count} missing: {'; '.join(missing)}. Download what is on the hub "
-        f"with `mrp fetch --suite {suite.name}` where there is a network; correct other paths in "
-        "the suite"
+        f"with `mrp fetch --suite {suite.name}{which}` where there is a network; correct other "
+        "paths in the suite"
     )
 
 

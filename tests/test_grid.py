@@ -376,6 +376,8 @@ def test_a_head_to_be_trained_needs_its_data_instead(tmp_path: Path) -> None:
         f"backbones.S.path: {tmp_path}/S: no checkpoint here (config.json is missing)",
         f"heads.k2.train.source: {chats}: no such file",
     ]
+    with pytest.raises(UserError, match="`mrp fetch --suite good --heads train`"):
+        check_pieces(loaded, "train", wanted=[], trainings=[("S", "k2")])
     Path(chats).write_text("{}\n")
     assert len(missing_pieces(loaded, "train", wanted=[], trainings=[("S", "k2")])) == 1
 
