@@ -164,17 +164,16 @@ def missing_pieces(
     """
     layout = Layout(suite, heads=heads)
     wanted = jobs(suite, heads) if wanted is None else list(wanted)
-    pairs = {(job.backbone, job.head) for job in wanted} | set(trainings)
-    ordered = [
-        (backbone, head)
-        for backbone in suite.backbones
-        for head in (None, *suite.heads)
-        if (backbone, head) in pairs
+    missing = [
+        piece
+        for backbone, head in dict.fromkeys((job.backbone, job.head) for job in wanted)
+        for piece in layout.missing_checkpoints(backbone, head)
     ]
+    for backbone, trained in trainings:
+        missing += layout.missing_for_training(backbone, trained)
     found: dict[str, str] = {}  # what is missing -> the first key that asks for it
-    for backbone, head in ordered:
-        for where, piece in layout.missing_checkpoints(backbone, head):
-            found.setdefault(piece, where)
+    for where, piece in missing:
+        found.setdefault(piece, where)
     for task in dict.fromkeys(task for job in wanted for task in job.tasks):
         for path in layout.benchmark_files([task]):
             if not path.is_file():

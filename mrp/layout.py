@@ -135,9 +135,14 @@ class Layout:
         if not self._trains(head):
             yield from missing_parts(f"heads.{head}.path", self.head_path(backbone, head), "head")
         elif not (self.trained_head_dir(backbone, head) / WEIGHTS).is_file():
-            source = getattr(training(self.suite.heads[head]), "source", "mini")
-            if source != "mini" and not Path(source).is_file():
-                yield f"heads.{head}.train.source", f"{source}: no such file"
+            yield from self.missing_for_training(backbone, head)
+
+    def missing_for_training(self, backbone: str, head: str) -> Iterator[tuple[str, str]]:
+        """What training a head lacks on this machine, likewise."""
+        yield from self.missing_checkpoints(backbone, None)
+        source = getattr(training(self.suite.heads[head]), "source", "mini")
+        if source != "mini" and not Path(source).is_file():
+            yield f"heads.{head}.train.source", f"{source}: no such file"
 
     def _trains(self, head: str) -> bool:
         return self.suite.heads[head].source(self.heads) == "trained"

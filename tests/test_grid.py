@@ -380,6 +380,12 @@ def test_a_head_to_be_trained_needs_its_data_instead(tmp_path: Path) -> None:
         check_pieces(loaded, "train", wanted=[], trainings=[("S", "k2")])
     Path(chats).write_text("{}\n")
     assert len(missing_pieces(loaded, "train", wanted=[], trainings=[("S", "k2")])) == 1
+    Path(chats).unlink()
+    # A head that is trained again lacks its data, too, and that is so whatever decoding uses.
+    weights = Layout(loaded, tmp_path).trained_head_dir("S", "k2") / "model.safetensors"
+    weights.parent.mkdir(parents=True)
+    weights.write_text("")
+    assert missing_pieces(loaded, "released", wanted=[], trainings=[("S", "k2")]) == missing
 
 
 def test_where_benchmarks_lie_changes_no_digest(tmp_path: Path) -> None:
