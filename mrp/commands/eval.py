@@ -67,6 +67,7 @@ def run(args: argparse.Namespace) -> None:
 
 def _evaluate(args: argparse.Namespace, device: str) -> None:
     from mrp.evaluation.run import Cell, Speed, run_job
+    from mrp.evaluation.scores import ImpossibleZero
 
     options = knobs(args)
     tasks = [task.strip() for task in args.tasks.split(",") if task.strip()]
@@ -92,9 +93,13 @@ def _evaluate(args: argparse.Namespace, device: str) -> None:
         limit=args.limit,
         speed=speed,
     )
-    record = run_job(
-        cell, backbone, args.head, args.data, args.out, device, allow_zero=args.allow_zero
-    )
+    try:
+        record = run_job(
+            cell, backbone, args.head, args.data, args.out, device, allow_zero=args.allow_zero
+        )
+    except ImpossibleZero as error:
+        _print_table(" ".join(words), error.record)  # without --out it is all that is left
+        raise
     _print_table(" ".join(words), record)
 
 

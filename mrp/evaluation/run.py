@@ -109,8 +109,9 @@ def run_job(
         The record.
 
     Raises:
-        UserError: unknown task or mode, missing data or checkpoint, another process in `out_dir`,
-            or a benchmark of which nothing is right though there are answers, unless `allow_zero`.
+        UserError: unknown task or mode, missing data or checkpoint, another process in `out_dir`.
+        ImpossibleZero: nothing of a benchmark is right though there are answers, unless
+            `allow_zero`; decoded.jsonl stays.
     """
     if cell.limit is not None and cell.limit < 1:
         raise UserError(f"limit {cell.limit} leaves no examples: at least 1, or no limit")

@@ -44,6 +44,14 @@ SCORE_CODE = (
 FEW = 5  # fewer answers that are all wrong may be chance
 
 
+class ImpossibleZero(UserError):
+    """Nothing of a benchmark is right although there are answers; `record` is what was scored."""
+
+    def __init__(self, message: str, record: dict[str, Any]) -> None:
+        super().__init__(message)
+        self.record = record
+
+
 def score_run(
     samples: Sequence[Sample],
     record: dict[str, Any],
@@ -65,10 +73,11 @@ def score_run(
         The samples and the record, both scored.
 
     Raises:
-        UserError: the documents are not those of the samples, no sandbox can be set up, or nothing
-            of a benchmark is right although the replies hold answers.
+        UserError: the documents are not those of the samples, or no sandbox can be set up.
+        ImpossibleZero: nothing of a benchmark is right although the replies hold answers.
     """
     scored: list[Sample] = []
+    complaints: list[str] = []
     entries = {}
     for task, entry in without_scores(record)["tasks"].items():
         mine = [sample for sample in samples if sample.task == task]
@@ -81,13 +90,20 @@ def score_run(
         mine = [replace(s, **asdict(v)) for s, v in zip(mine, verdicts, strict=True)]
         scores = task_scores(mine)
         if _is_suspicious(task, mine):
-            if not allow_zero:
-                raise UserError(_complaint(task, mine))
-            scores["notes"] = [*scores.get("notes", []), "a score of 0 was accepted (--allow-zero)"]
+            complaints.append(_complaint(task, mine))
+            note = "a score of 0 was accepted (--allow-zero)" if allow_zero else complaints[-1]
+            scores["notes"] = [*scores.get("notes", []), note]
         entries[task] = {**entry, **scores}
         scored += mine
     whole = {**without_scores(record), "tasks": entries}
     whole["scored"] = {**scoring_provenance(code_version(*SCORE_CODE)), "data": data}
+    if complaints and not allow_zero:
+        raise ImpossibleZero(
+            f"{'; '.join(complaints)}: the scoring, the prompts or the data are likely wrong. "
+            "Correct them and run `mrp score --run DIR`, or accept the score with --allow-zero "
+            "(mrp decode, mrp eval, mrp score)",
+            whole,
+        )
     return scored, whole
 
 
@@ -109,7 +125,7 @@ def rescore(
         The new record.
 
     Raises:
-        UserError: as `score_run`, or the run or its data is missing or damaged.
+        UserError, ImpossibleZero: as `score_run`, or the run or its data is missing or damaged.
     """
     run_dir = Path(run_dir)
     if (run_dir / RECORD).exists() and (run_dir / SAMPLES).exists():
@@ -171,8 +187,4 @@ def _complaint(task: str, samples: Sequence[Sample]) -> str:
     answered = sum(bool(sample.answered) for sample in samples)
     reasons = Counter(s.program["reason"] for s in samples if s.program is not None)
     why = f" (most often: {reasons.most_common(1)[0][0]})" if reasons else ""
-    return (
-        f"{task}: 0 of {len(samples)} right although {answered} replies hold an answer{why}: the "
-        "scoring, the prompts or the data are likely wrong. Correct them and run `mrp score --run "
-        "DIR`, or accept the score with --allow-zero (mrp decode, mrp eval, mrp score)"
-    )
+    return f"{task}: 0 of {len(samples)} right although {answered} replies hold an answer{why}"

@@ -259,7 +259,7 @@ def run_with(tmp_path: Path, backbone_dir: Path, monkeypatch: pytest.MonkeyPatch
     [
         ("mrp_humaneval", WRONG[1], r"most often: failed: AssertionError at `assert cand"),
         ("mrp_mbpp", WRONG[2], "most often: failed"),
-        ("mrp_gsm8k", r"\boxed{99}", "replies hold an answer: the"),
+        ("mrp_gsm8k", r"\boxed{99}", "replies hold an answer: the scoring"),
     ],
 )  # fmt: skip
 def test_zero_with_answers_is_an_error(
@@ -297,6 +297,33 @@ def test_garbage_passes_the_gate_and_is_noted(run_with: Any, task: str, garbage:
 )
 def test_some_right_or_few_answers_pass(run_with: Any, replies: list[str], answered: int) -> None:
     assert run_with("mrp_gsm8k", replies)["tasks"]["mrp_gsm8k"]["answered"] == answered
+
+
+def test_mrp_eval_prints_the_table_before_it_fails(
+    tmp_path: Path,
+    backbone_dir: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    write_data(tmp_path, many(HUMANEVAL[1]), many(MBPP[0]))
+    monkeypatch.setattr(adapter, "decode", answering([WRONG[1]] * 6 + [WRONG[2]] * 6, backbone_dir))
+    arguments = [
+        "eval",
+        "--backbone",
+        str(backbone_dir),
+        "--device",
+        "cpu",
+        "--data",
+        str(tmp_path),
+    ]
+    arguments += ["--tasks", "mrp_humaneval,mrp_mbpp", "--max-new-tokens", "64"]
+    assert main(arguments) == 2
+    shown = capsys.readouterr()
+    assert "0/6" in shown.out
+    assert "mrp: error: mrp_humaneval: 0 of 6" in shown.err
+    assert "; mrp_mbpp: 0 of 6" in shown.err
+    assert main([*arguments, "--allow-zero"]) in (0, None)
+    assert "a score of 0 was accepted" in capsys.readouterr().out
 
 
 def test_allowed_from_the_start(run_with: Any) -> None:
