@@ -108,10 +108,11 @@ def load_results(suite: Suite, results: Path, heads: HeadsFrom = "released") -> 
             raise UserError(_damaged(layout.record(job.id), error)) from None
     if not outcomes:
         outdated = sum(row["status"] == OUTDATED for row in rows)
+        which = "" if heads == "released" else f" heads={heads}"
         what = "only records of other settings or other code" if outdated else "no record"
         raise UserError(
             f"--results {results}: {what} of suite {suite.name!r} in {layout.root / 'runs'}: "
-            f"run `snakemake --config suite={suite.name}` first, or give the folder it wrote"
+            f"run `snakemake --config suite={suite.name}{which}` first, or give the folder it wrote"
         )
     return Results(suite.name, _frame(rows), outcomes, provenance)
 
