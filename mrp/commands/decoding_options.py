@@ -9,7 +9,7 @@ from typing import Any
 import mrp
 from mrp.errors import UserError
 
-KNOBS = ("k", "tau", "steps", "scale", "condition", "rule", "delta")
+KNOBS = ("k", "tau", "steps", "scale", "condition", "rule", "delta", "shortlist")
 
 
 def add_decoding_arguments(parser: argparse.ArgumentParser) -> None:
@@ -42,9 +42,9 @@ def add_decoding_arguments(parser: argparse.ArgumentParser) -> None:
     )
     group.add_argument(
         "--k",
-        type=int,
-        help="picks a round after the backbone's own, 1 to block length - 1 "
-        "(direct, speculative, self_speculative)",
+        type=_k,
+        help="picks a round after the backbone's own, 1 to block length - 1; auto: what pays "
+        "(direct, speculative, self_speculative; auto not for direct)",
     )
     group.add_argument(
         "--tau", type=float, help="confidence threshold, above 0 and below 1 (dynamic, remask)"
@@ -67,6 +67,21 @@ def add_decoding_arguments(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--delta", type=float, help="bound of --rule residual, above 0 (remask; default: 1)"
     )
+    group.add_argument(
+        "--shortlist",
+        type=int,
+        metavar="N",
+        help="the head chooses among the backbone's N likeliest tokens of each position "
+        "(direct, speculative; default: 0, the whole vocabulary)",
+    )
+
+
+def _k(text: str) -> int | str:
+    """A number of picks, or "auto"."""
+    try:
+        return "auto" if text == "auto" else int(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is neither a whole number nor auto") from None
 
 
 def knobs(args: argparse.Namespace) -> dict[str, Any]:

@@ -22,7 +22,7 @@ from mrp.io import read_json
 from mrp.report.statistics import Bools, Floats, ratio, wilson
 
 SCHEMA = 1
-ROLES = ("prefill", "denoise", "verify", "store")  # forwards of the backbone
+ROLES = ("prefill", "denoise", "verify", "store")  # of the backbone; storing is no own forward
 HEAD_ROLES = ("head_draft", "head_remask", "head_store")  # passes of the head
 COUNTERS = (
     *ROLES,
@@ -179,7 +179,7 @@ def _numbers(entry: dict[str, Any], outcome: Outcome) -> dict[str, float | None]
     theirs = len(outcome.problems), outcome.correct.sum(), outcome.tokens.sum(), outcome.paper_rule
     if (n, correct, made, by_rule) != theirs or outcome.forwards.sum() != decoding:
         raise ValueError("it does not add up from the samples.jsonl beside it")
-    other = counts["prefill"] + counts["store"]
+    other = counts["prefill"]  # finished blocks are stored by forwards already counted
     accuracy = wilson(correct, n)
     speed = entry["speed"] or {"ratio": None, "low": None, "high": None}
     tpf = ratio(outcome.tokens, outcome.forwards)

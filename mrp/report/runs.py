@@ -30,7 +30,7 @@ ROLES = {
     "prefill": "forwards: reading prompts",
     "denoise": "forwards: denoising",
     "verify": "forwards: verifying drafts",
-    "store": "forwards: storing finished blocks",
+    "store": "finished blocks stored along with a forward",
     "head_draft": "head passes: drafting",
     "head_remask": "head passes: judging fresh tokens",
     "head_store": "head passes: reading clean blocks",
