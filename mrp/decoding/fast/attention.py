@@ -17,13 +17,9 @@ from mrp.decoding.blocks import Blocks
 from mrp.decoding.fast.launch import announce, multiprocessors, overlap, wait
 
 TILE = 64  # keys a step
-LEAST_TILES = 1
-WARPS = 4
 STAGES = 2
-HEADS_TOGETHER = 4  # heads of a token that one program rotates, at most
-MAX_SPLITS = 16  # programs that share a block's prefix, at most
-FEW_BLOCKS = 4  # up to so many the number of splits does not depend on how many there are
-MOST_EARLY = 64  # blocks of a pass up to which prefixes are read before the wait
+MAX_SPLITS = 16  # programs that share a block's keys, at most
+FEW_BLOCKS = 4  # up to so many the work is divided in the same way, however many there are
 
 
 @triton.jit
@@ -130,25 +126,22 @@ def _attend_kernel(
     PART,
     PART_BEST,
     PART_TOTAL,
-    ARRIVED,
-    count,
     scale,
     length,
-    least,
-    EARLY: tl.constexpr,
+    ALONE: tl.constexpr,
     BLOCK: tl.constexpr,
-    BLOCK_PADDED: tl.constexpr,
     Q_HEADS: tl.constexpr,
     KV_HEADS: tl.constexpr,
     DIM: tl.constexpr,
     DIM_PADDED: tl.constexpr,
     LINES: tl.constexpr,
     TILE: tl.constexpr,
+    SPLIT: tl.constexpr,
     OVERLAP: tl.constexpr,
 ):
     # One program: the queries of one block that share one key/value head (BLOCK tokens times
-    # Q_HEADS / KV_HEADS heads, LINES after padding) against a range of the prefix; the first of
-    # them takes the block's own keys as well.
+    # Q_HEADS / KV_HEADS heads, LINES after padding) against a range of the keys they see: the
+    # prefix and, right behind it, the block's own.
     announce(OVERLAP)
     m = tl.program_id(0)
     kv_head = tl.program_id(1)
@@ -158,94 +151,96 @@ def _attend_kernel(
     line = tl.arange(0, LINES)
     d = tl.arange(0, DIM_PADDED)
     inside = d < DIM
-    token = m * BLOCK + line // SHARED
-    place = (token * Q_HEADS + kv_head * SHARED + line % SHARED)[:, None] * DIM + d[None, :]
+    place = ((m * BLOCK + line // SHARED) * Q_HEADS + kv_head * SHARED + line % SHARED)[:, None]
     lines_inside = (line < BLOCK * SHARED)[:, None] & inside[None, :]
 
     cache_row = tl.load(ROW + m, cache_modifier=".cg")
     slot = tl.load(SLOT + m, cache_modifier=".cg")
     visible = tl.load(VISIBLE + m, cache_modifier=".cg")
-    tiles = tl.cdiv(visible, TILE)
-    splits = tl.num_programs(2)
-    share = tl.maximum(tl.cdiv(tiles, splits), least)
-    active = tl.maximum(tl.cdiv(tiles, share), 1)
+    keys = visible + BLOCK
+    tiles = tl.cdiv(keys, TILE)
+    share = tl.cdiv(tiles, tl.num_programs(2))
+    active = tl.cdiv(tiles, share)
     first = split * share
     last = tl.minimum(first + share, tiles)
 
-    # The first tile of the prefix is read before the wait where no block of this pass writes it.
-    base = (cache_row * length * KV_HEADS + kv_head) * DIM
+    # A block alone in its pass sees a prefix that nobody writes, and may read it before the wait.
+    base = (cache_row * length * KV_HEADS + kv_head) * DIM + d[None, :]
     key = first * TILE + tl.arange(0, TILE)
-    there = key < visible
-    at = base + key[:, None] * SLOT_SIZE + d[None, :]
+    there = key < keys
+    at = base + tl.where(key < visible, key, slot + key - visible)[:, None] * SLOT_SIZE
     here = (there & (split < active))[:, None] & inside[None, :]
-    early = False
-    if EARLY > 0:
-        other = tl.arange(0, EARLY)
-        rows = tl.load(ROW + other, mask=other < count, other=-1, cache_modifier=".cg")
-        slots = tl.load(SLOT + other, mask=other < count, other=0, cache_modifier=".cg")
-        written = tl.min(tl.where(rows == cache_row, slots, length))
-        early = tl.minimum((first + 1) * TILE, visible) <= written
+    early = ALONE & ((first + 1) * TILE <= visible)
     k = tl.load(KEYS + at, mask=here & early, other=0.0, cache_modifier=".cg")
     v = tl.load(VALUES + at, mask=here & early, other=0.0, cache_modifier=".cg")
     wait(OVERLAP)
 
     if split < active:
-        q = tl.load(QUERIES + place, mask=lines_inside, other=0.0)
-        own = tl.arange(0, BLOCK_PADDED)
-        here_own = ((own < BLOCK) & (split == 0))[:, None] & inside[None, :]
-        at_own = base + (slot + own)[:, None] * SLOT_SIZE + d[None, :]
-        k_own = tl.load(KEYS + at_own, mask=here_own, other=0.0)
-        v_own = tl.load(VALUES + at_own, mask=here_own, other=0.0)
+        q = tl.load(QUERIES + place * DIM + d[None, :], mask=lines_inside, other=0.0)
         if not early:
             k = tl.load(KEYS + at, mask=here, other=0.0)
             v = tl.load(VALUES + at, mask=here, other=0.0)
-        best = tl.full([LINES], -1e30, tl.float32)  # finite: a range may hold no key at all
+        best = tl.full([LINES], -float("inf"), tl.float32)
         total = tl.zeros([LINES], tl.float32)
         mixed = tl.zeros([LINES, DIM_PADDED], tl.float32)
         best, total, mixed = _weigh(q, k, v, there, best, total, mixed, scale)
         for tile in range(first + 1, last):
             key = tile * TILE + tl.arange(0, TILE)
-            there = key < visible
+            there = key < keys
             here = there[:, None] & inside[None, :]
-            at = base + key.to(tl.int64)[:, None] * SLOT_SIZE + d[None, :]
+            at = base + tl.where(key < visible, key, slot + key - visible)[:, None] * SLOT_SIZE
             k = tl.load(KEYS + at, mask=here, other=0.0)
             v = tl.load(VALUES + at, mask=here, other=0.0)
             best, total, mixed = _weigh(q, k, v, there, best, total, mixed, scale)
-        if split == 0:
-            best, total, mixed = _weigh(q, k_own, v_own, own < BLOCK, best, total, mixed, scale)
-        if active == 1:
-            tl.store(OUT + place, (mixed / total[:, None]).to(q.dtype), mask=lines_inside)
+        mixed = mixed / total[:, None]
+        if SPLIT:
+            mine = place * tl.num_programs(2) + split
+            tl.store(PART + mine * DIM_PADDED + d[None, :], mixed, mask=lines_inside)
+            line_used = (line < BLOCK * SHARED)[:, None]
+            tl.store(PART_BEST + mine, best[:, None], mask=line_used)
+            tl.store(PART_TOTAL + mine, total[:, None], mask=line_used)
         else:
-            pair = m * KV_HEADS + kv_head
-            mine = (pair * splits + split) * LINES + line
-            tl.store(PART + mine[:, None] * DIM_PADDED + d[None, :], mixed)
-            tl.store(PART_BEST + mine, best)
-            tl.store(PART_TOTAL + mine, total)
-            tl.debug_barrier()
-            # Whoever comes last merges, always in the order of the splits.
-            if tl.atomic_add(ARRIVED + pair, 1, sem="acq_rel") == active - 1:
-                tl.store(ARRIVED + pair, 0)
-                best = tl.full([LINES], -1e30, tl.float32)
-                total = tl.zeros([LINES], tl.float32)
-                mixed = tl.zeros([LINES, DIM_PADDED], tl.float32)
-                for index in tl.range(0, active, num_stages=3):
-                    theirs = (pair * splits + index) * LINES + line
-                    their_best = tl.load(PART_BEST + theirs, cache_modifier=".cg")
-                    their_total = tl.load(PART_TOTAL + theirs, cache_modifier=".cg")
-                    their_mixed = tl.load(
-                        PART + theirs[:, None] * DIM_PADDED + d[None, :], cache_modifier=".cg"
-                    )
-                    new_best = tl.maximum(best, their_best)
-                    shrink = tl.exp2(best - new_best)
-                    grow = tl.exp2(their_best - new_best)
-                    total = total * shrink + their_total * grow
-                    mixed = mixed * shrink[:, None] + their_mixed * grow[:, None]
-                    best = new_best
-                tl.store(OUT + place, (mixed / total[:, None]).to(q.dtype), mask=lines_inside)
+            tl.store(OUT + place * DIM + d[None, :], mixed.to(q.dtype), mask=lines_inside)
+
+
+@triton.jit
+def _merge_kernel(
+    PART,
+    PART_BEST,
+    PART_TOTAL,
+    VISIBLE,
+    OUT,
+    BLOCK: tl.constexpr,
+    Q_HEADS: tl.constexpr,
+    DIM: tl.constexpr,
+    DIM_PADDED: tl.constexpr,
+    TILE: tl.constexpr,
+    SPLITS: tl.constexpr,
+    SPLITS_PADDED: tl.constexpr,
+    OVERLAP: tl.constexpr,
+):
+    # One program: one token's one head; its parts are averaged by their sums of weights.
+    announce(OVERLAP)
+    place = tl.program_id(0) * Q_HEADS + tl.program_id(1)
+    visible = tl.load(VISIBLE + tl.program_id(0) // BLOCK, cache_modifier=".cg")
+    tiles = tl.cdiv(visible + BLOCK, TILE)
+    active = tl.cdiv(tiles, tl.cdiv(tiles, SPLITS))
+    split = tl.arange(0, SPLITS_PADDED)
+    d = tl.arange(0, DIM_PADDED)
+    there = split < active
+    here = there[:, None] & (d < DIM)[None, :]
+    mine = place * SPLITS + split
+    wait(OVERLAP)
+    best = tl.load(PART_BEST + mine, mask=there, other=-float("inf"))
+    total = tl.load(PART_TOTAL + mine, mask=there, other=0.0)
+    part = tl.load(PART + mine[:, None] * DIM_PADDED + d[None, :], mask=here, other=0.0)
+    weight = total * tl.exp2(best - tl.max(best, axis=0))
+    out = tl.sum(part * weight[:, None], axis=0) / tl.sum(weight, axis=0)
+    tl.store(OUT + place * DIM + d, out.to(OUT.dtype.element_ty), mask=d < DIM)
 
 
 class BlockAttention:
-    """Attention of one model's layers; holds the rotary table and the programs' counters."""
+    """Attention of one model's layers; holds the rotary table."""
 
     def __init__(
         self, q_heads: int, kv_heads: int, head_dim: int, cos: Tensor, sin: Tensor, eps: float
@@ -253,8 +248,6 @@ class BlockAttention:
         """Take the rotary table: cos and sin [length, head_dim] of every position of the cache."""
         self.q_heads, self.kv_heads, self.head_dim, self.eps = q_heads, kv_heads, head_dim, eps
         self.cos, self.sin = cos, sin
-        # Every merge sets its counter back to zero, so they need no clearing between passes.
-        self.arrived = torch.zeros(4096, device=cos.device, dtype=torch.int32)
         self.multiprocessors = multiprocessors(cos)
 
     def __call__(
@@ -285,7 +278,9 @@ class BlockAttention:
         queries = torch.empty(
             (rows, self.q_heads * self.head_dim), device=parts.device, dtype=keys.dtype
         )
-        group = _common_power_of_two(self.q_heads, self.kv_heads, HEADS_TOGETHER)
+        # Few rows: small programs for a short wait. Many: fewer, larger ones, for their number.
+        limit, warps = (2, 2) if count <= FEW_BLOCKS else (4, 1)
+        group = _common_power_of_two(self.q_heads, self.kv_heads, limit)
         padded = max(16, triton.next_power_of_2(self.head_dim))
         _rotate_and_store_kernel[(rows, (self.q_heads + 2 * self.kv_heads) // group)](
             parts,
@@ -309,7 +304,7 @@ class BlockAttention:
             DIM_PADDED=padded,
             GROUP=group,
             SPLITS=splits,
-            num_warps=1,
+            num_warps=warps,
             **overlap(parts),
         )
         return self._attend(queries, blocks, keys, values, padded, count, block)
@@ -327,9 +322,9 @@ class BlockAttention:
         lines = max(16, triton.next_power_of_2(block * (self.q_heads // self.kv_heads)))
         splits = self._splits(count, keys.shape[1])
         out = torch.empty_like(queries)
-        pieces = count * self.kv_heads * splits if splits > 1 else 0
-        part = torch.empty((pieces, lines, padded), device=out.device, dtype=torch.float32)
-        statistics = torch.empty((2, pieces, lines), device=out.device, dtype=torch.float32)
+        pieces = queries.shape[0] * self.q_heads * splits if splits > 1 else 0
+        part = torch.empty((pieces, padded), device=out.device, dtype=torch.float32)
+        best, total = torch.empty((2, pieces), device=out.device, dtype=torch.float32)
         _attend_kernel[(count, self.kv_heads, splits)](
             queries,
             keys,
@@ -339,26 +334,40 @@ class BlockAttention:
             blocks.visible,
             out,
             part,
-            statistics[0],
-            statistics[1],
-            self.arrived,
-            count,
+            best,
+            total,
             self.head_dim**-0.5 * 1.4426950408889634,  # the kernel works with powers of two
             keys.shape[1],
-            LEAST_TILES,
-            EARLY=triton.next_power_of_2(count) if count <= MOST_EARLY else 0,
+            ALONE=count == 1,
             BLOCK=block,
-            BLOCK_PADDED=max(16, triton.next_power_of_2(block)),
             Q_HEADS=self.q_heads,
             KV_HEADS=self.kv_heads,
             DIM=self.head_dim,
             DIM_PADDED=padded,
             LINES=lines,
             TILE=TILE,
-            num_warps=WARPS,
+            SPLIT=splits > 1,
+            num_warps=_warps(lines, count),
             num_stages=STAGES,
             **overlap(queries),
         )
+        if splits > 1:
+            _merge_kernel[(queries.shape[0], self.q_heads)](
+                part,
+                best,
+                total,
+                blocks.visible,
+                out,
+                BLOCK=block,
+                Q_HEADS=self.q_heads,
+                DIM=self.head_dim,
+                DIM_PADDED=padded,
+                TILE=TILE,
+                SPLITS=splits,
+                SPLITS_PADDED=triton.next_power_of_2(splits),
+                num_warps=1,
+                **overlap(queries),
+            )
         return out
 
     def _splits(self, count: int, keys: int) -> int:
@@ -367,8 +376,18 @@ class BlockAttention:
         Small passes all split alike, so that a block's result there does not depend on which
         other blocks stand beside it.
         """
-        wanted = 4 * self.multiprocessors // (max(count, FEW_BLOCKS) * self.kv_heads)
-        return max(1, min(MAX_SPLITS, wanted, -(-keys // (LEAST_TILES * TILE))))
+        pairs = max(count, FEW_BLOCKS) * self.kv_heads
+        wanted = (2 if count <= FEW_BLOCKS else 1) * self.multiprocessors // pairs
+        return max(1, min(MAX_SPLITS, wanted, -(-keys // TILE)))
+
+
+def _warps(lines: int, count: int) -> int:
+    """Warps of an attention program.
+
+    Four, which the widest tensor-core instruction takes, at 64 lines and in large passes; in a
+    small one a few lines' many small instructions are spread over eight.
+    """
+    return 4 if lines >= 64 or count > FEW_BLOCKS else 8
 
 
 def _common_power_of_two(a: int, b: int, limit: int) -> int:

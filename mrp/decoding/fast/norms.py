@@ -18,7 +18,7 @@ from torch import Tensor
 
 from mrp.decoding.fast.launch import announce, overlap, wait
 
-CHUNK = 256  # columns a program of a deferred norm
+CHUNK = 128  # columns a program of a deferred norm
 
 
 class Normed(NamedTuple):

@@ -1,7 +1,7 @@
 # mypy: disable-error-code="no-untyped-def,untyped-decorator"
 """Matrix products of few rows: a weight is read once, at the memory's speed.
 
-y = x W^T with x [R, K] of R <= 64 rows and W [N, K] is bound by reading W. The kernels compute the
+y = x W^T with x [R, K] of few rows and W [N, K] is bound by reading W. The kernels compute the
 transpose, W x^T, so that W's rows fill the tensor cores' long side and x's few rows the short one.
 A program takes 64 rows of W and, where N alone gives too few programs to keep the memory busy, a
 part of K ("split"); whoever reads the result adds the parts up, in their order, as part of what it
@@ -23,8 +23,10 @@ from mrp.decoding.fast.launch import announce, multiprocessors, overlap, wait
 from mrp.decoding.fast.norms import Normed
 
 MOST_ROWS = 64
+MOST_ROWS_SMALL = 128  # of a product with a weight of at most
+SMALL = 2**24  # elements, whose reading is too short for the library's product to get going
 TILE_N = 64  # rows of W a program
-TILE_K = 128  # columns a step, three steps in flight
+TILE_K = 128  # columns a step
 
 
 class Scale(NamedTuple):
@@ -165,9 +167,10 @@ def product(x: Normed, weight: Tensor, eps: float, splits: int | None = None) ->
     parts = torch.empty((splits, rows, size_n), device=values.device, dtype=torch.float32)
     scale = scale_of(x)
     padded = padded_rows(rows)
+    columns, warps = (TILE_K, 4) if padded <= MOST_ROWS else (TILE_K // 2, 8)
     _product_kernel[(size_n // TILE_N, splits)](
-        TensorDescriptor.from_tensor(values, [padded, TILE_K]),
-        TensorDescriptor.from_tensor(weight, [TILE_N, TILE_K]),
+        TensorDescriptor.from_tensor(values, [padded, columns]),
+        TensorDescriptor.from_tensor(weight, [TILE_N, columns]),
         scale.squares,
         parts,
         rows,
@@ -179,9 +182,9 @@ def product(x: Normed, weight: Tensor, eps: float, splits: int | None = None) ->
         CHUNKS=scale.padded,
         BLOCK_M=padded,
         BLOCK_N=TILE_N,
-        BLOCK_K=TILE_K,
-        num_warps=4,
-        num_stages=3,
+        BLOCK_K=columns,
+        num_warps=warps,
+        num_stages=stages(padded),
         **overlap(values),
     )
     return parts
@@ -224,7 +227,7 @@ def gated_product(x: Normed, weight: Tensor, eps: float) -> Tensor:
         )
         return out
     parts = product(x, weight, eps)
-    block = 512
+    block = 1024
     _gate_kernel[(rows, triton.cdiv(size, block))](
         parts, out, rows, size, SPLITS=parts.shape[0], BLOCK=block, num_warps=4, **overlap(values)
     )
@@ -235,7 +238,7 @@ def suits(x: Tensor, weight: Tensor) -> bool:
     """Whether x W^T is one for the kernels here: few rows, 16 bits a number, whole tiles."""
     size_n, size_k = weight.shape
     return (
-        x.shape[0] <= MOST_ROWS
+        x.shape[0] <= (MOST_ROWS_SMALL if weight.numel() <= SMALL else MOST_ROWS)
         and x.dtype in (torch.bfloat16, torch.float16)
         and size_n % (2 * TILE_N) == 0
         and size_k % TILE_K == 0
@@ -255,12 +258,18 @@ def padded_rows(rows: int) -> int:
     return max(16, int(triton.next_power_of_2(rows)))
 
 
-def choose_splits(size_n: int, size_k: int, processors: int) -> int:
-    """Parts of K such that about three programs a multiprocessor are at work, all at once.
+def stages(padded: int) -> int:
+    """Steps in flight that let two programs share a multiprocessor's memory."""
+    return {16: 5, 64: 3}.get(padded, 4)
 
-    It does not depend on the number of rows: a row's result is the same beside any others.
+
+def choose_splits(size_n: int, size_k: int, processors: int) -> int:
+    """Parts of K such that two programs a multiprocessor are at work, all at once.
+
+    With fewer, those that start early would crowd onto the multiprocessors that are free first. It
+    does not depend on the number of rows: a row's result is the same beside any others.
     """
-    return max(1, min(16, 3 * processors // (size_n // TILE_N), size_k // (2 * TILE_K)))
+    return max(1, min(16, 2 * processors // (size_n // TILE_N), size_k // (2 * TILE_K)))
 
 
 def fuses(size: int, processors: int) -> bool:

@@ -38,13 +38,14 @@ class Tiles(NamedTuple):
 @triton.jit
 def _reduce_tile(logits, ids, mask_id, size, AXIS: tl.constexpr):
     """Best, its lowest token and the others' sum along AXIS; `ids` are shaped to broadcast."""
-    logits = tl.where((ids < size) & (ids != mask_id), logits, -float("inf"))
+    logits = tl.where(ids == mask_id, -float("inf"), logits)
     best = tl.max(logits, axis=AXIS)
     spread = tl.expand_dims(best, AXIS)
     tokens = tl.min(tl.where(logits == spread, ids, size), axis=AXIS)
-    is_other = (ids != tl.expand_dims(tokens, AXIS)) & (logits > -float("inf"))
-    others = tl.sum(tl.where(is_other, tl.exp(logits - spread), 0.0), axis=AXIS)
-    return best, tokens, others
+    # Finite where a tile holds nothing but the mask token, whose exp is then zero too.
+    finite = tl.maximum(spread, -1e30)
+    others = tl.where(ids == tl.expand_dims(tokens, AXIS), 0.0, tl.exp(logits - finite))
+    return best, tokens, tl.sum(others, axis=AXIS)
 
 
 @triton.jit
