@@ -14,11 +14,11 @@ from mrp.models.transformer import BackboneConfig
 
 
 def available(device: torch.device, dtype: torch.dtype, config: BackboneConfig) -> bool:
-    """Whether `FastForwards` can run a backbone of this shape there."""
+    """Whether `FastForwards` can run a backbone of this shape there: from Hopper GPUs on."""
     return (
         device.type == "cuda"
         and find_spec("triton") is not None
-        and torch.cuda.get_device_capability(device) >= (8, 0)
+        and torch.cuda.get_device_capability(device) >= (9, 0)
         and dtype in (torch.bfloat16, torch.float32)
         and config.head_dim % 2 == 0
     )

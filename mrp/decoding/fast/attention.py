@@ -305,7 +305,7 @@ class BlockAttention:
             GROUP=group,
             SPLITS=splits,
             num_warps=warps,
-            **overlap(parts),
+            **overlap(),
         )
         return self._attend(queries, blocks, keys, values, padded, count, block)
 
@@ -349,7 +349,7 @@ class BlockAttention:
             SPLIT=splits > 1,
             num_warps=_warps(lines, count),
             num_stages=STAGES,
-            **overlap(queries),
+            **overlap(),
         )
         if splits > 1:
             _merge_kernel[(queries.shape[0], self.q_heads)](
@@ -366,7 +366,7 @@ class BlockAttention:
                 SPLITS=splits,
                 SPLITS_PADDED=triton.next_power_of_2(splits),
                 num_warps=1,
-                **overlap(queries),
+                **overlap(),
             )
         return out
 

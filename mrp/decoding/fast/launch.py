@@ -38,11 +38,9 @@ def wait(OVERLAP: tl.constexpr):
         gdc_wait()
 
 
-def overlap(tensor: Tensor) -> dict[str, Any]:
-    """Launch options of a kernel that works on `tensor`: OVERLAP and what goes with it."""
-    if INTERPRETED or torch.cuda.get_device_capability(tensor.device) < (9, 0):
-        return {"OVERLAP": False}
-    return {"OVERLAP": True, "launch_pdl": True}
+def overlap() -> dict[str, Any]:
+    """Launch options of every kernel: OVERLAP and what goes with it."""
+    return {"OVERLAP": False} if INTERPRETED else {"OVERLAP": True, "launch_pdl": True}
 
 
 def multiprocessors(tensor: Tensor) -> int:

@@ -147,7 +147,7 @@ def residual_norm(
         DEFER=defer,
         BLOCK=block,
         num_warps=1 if defer else _warps(block),
-        **overlap(parts),
+        **overlap(),
     )
     return total, Normed(values, squares if defer else None)
 
@@ -173,7 +173,7 @@ def norm(x: Tensor, weight: Tensor, eps: float, out: Tensor) -> None:
         DEFER=False,
         BLOCK=block,
         num_warps=_warps(block),
-        **overlap(x),
+        **overlap(),
     )
 
 
@@ -203,7 +203,7 @@ def embed_norm(
         KEEP=out is None,
         BLOCK=block,
         num_warps=_warps(block),
-        **overlap(table),
+        **overlap(),
     )
     return embedded, Normed(normed)
 

@@ -185,7 +185,7 @@ def product(x: Normed, weight: Tensor, eps: float, splits: int | None = None) ->
         BLOCK_K=columns,
         num_warps=warps,
         num_stages=stages(padded),
-        **overlap(values),
+        **overlap(),
     )
     return parts
 
@@ -223,13 +223,13 @@ def gated_product(x: Normed, weight: Tensor, eps: float) -> Tensor:
             BLOCK_K=columns,
             num_warps=4,
             num_stages=4,
-            **overlap(values),
+            **overlap(),
         )
         return out
     parts = product(x, weight, eps)
     block = 1024
     _gate_kernel[(rows, triton.cdiv(size, block))](
-        parts, out, rows, size, SPLITS=parts.shape[0], BLOCK=block, num_warps=4, **overlap(values)
+        parts, out, rows, size, SPLITS=parts.shape[0], BLOCK=block, num_warps=4, **overlap()
     )
     return out
 

@@ -187,7 +187,7 @@ def tiles_of_product(hidden: Tensor, weight: Tensor, mask_id: int) -> Tiles:
         TILE=TILE,
         num_warps=4,
         num_stages=3,
-        **overlap(hidden),
+        **overlap(),
     )
     return tiles
 
@@ -207,7 +207,7 @@ def tiles_of_logits(logits: Tensor, mask_id: int) -> Tiles:
         GROUP=group,
         TILE=TILE,
         num_warps=4,
-        **overlap(logits),
+        **overlap(),
     )
     return tiles
 
@@ -232,7 +232,7 @@ def tiles_of_list(hidden: Tensor, weight: Tensor, ids: Tensor, mask_id: int) -> 
         GROUP=group,
         BLOCK_K=min(1024, triton.next_power_of_2(hidden.shape[1])),
         num_warps=4,
-        **overlap(hidden),
+        **overlap(),
     )
     return tiles
 
@@ -250,7 +250,7 @@ def merge(tiles: Tiles, masked: Tensor) -> Picks:
         count,
         BLOCK=triton.next_power_of_2(count),
         num_warps=8 if count > 1024 else 4,
-        **overlap(tiles.best),
+        **overlap(),
     )
     return Picks(tokens, odds)
 
