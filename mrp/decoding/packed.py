@@ -124,8 +124,8 @@ def keep_freed_memory() -> None:
     """
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None) if os.name == "posix" else None
     if mallopt is not None:
-        for trim_or_map_threshold in (-1, -3):
-            mallopt(trim_or_map_threshold, 1 << 30)
+        mallopt(-1, 1 << 30)  # M_TRIM_THRESHOLD
+        mallopt(-3, 1 << 25)  # M_MMAP_THRESHOLD: the largest that it takes
 
 
 def normalise(x: Tensor, eps: float) -> Tensor:
