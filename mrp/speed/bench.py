@@ -113,7 +113,7 @@ def _batch(
             **contenders,
         }
     device = backbone.lm_head.weight.device
-    found = interleave(contenders, chunks, plan.repeats, device)
+    found = interleave(contenders, chunks, plan.repeats, device, plain=(EAGER,))
     drafts = sorted({mode.states - 1 for mode in modes.values() if mode.states > 1})
     prefix = len(used[0]) + plan.new_tokens // 2
     block = backbone.config.block_size

@@ -9,7 +9,7 @@ may be below 1.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -46,11 +46,13 @@ def interleave(
     repeats: int,
     device: torch.device,
     clock: Callable[[], float] = time.perf_counter,
+    plain: Container[str] = (),
 ) -> dict[str, Measured]:
     """Time every contender on every chunk, `repeats` times.
 
     Whoever goes first on a chunk moves to the end for the next repeat. The warm-up has one chunk of
-    every length; on a GPU all of them three times, since rounds of new shapes are captured in it.
+    every length; on a GPU all of them three times, since rounds of new shapes are captured in it,
+    but once for the contenders in `plain`, which capture nothing.
     """
     found = {name: Measured() for name in contenders}
 
@@ -62,10 +64,12 @@ def interleave(
         seconds = clock() - start
         return Timing(sum(result.counts["answer_tokens"] for result in results), seconds), results
 
-    warm_up = list(chunks) * 3 if device.type == "cuda" else one_of_each_length(chunks)
-    for chunk in warm_up:
-        for name, measured in found.items():
-            measured.cold.append(call(name, chunk)[0])
+    on_gpu = device.type == "cuda"
+    for number in range(3 if on_gpu else 1):
+        for chunk in chunks if on_gpu else one_of_each_length(chunks):
+            for name, measured in found.items():
+                if not number or name not in plain:
+                    measured.cold.append(call(name, chunk)[0])
     order = list(contenders)
     for repeat in range(repeats):
         for chunk in chunks:
