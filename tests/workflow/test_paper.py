@@ -219,6 +219,10 @@ def test_checkpoints_by_hub_id(smoke: Repo, tmp_path: Path) -> None:
     job = "sdar-1.7b.mrp.remask.default.tau0.5"
     done = repo.run(f"results/ids/runs/{job}/record.json", suite="ids")
     assert done.returncode == 0, done.stdout
+    record = json.loads((repo.path / f"results/ids/runs/{job}/record.json").read_text())
+    commit = (cache / "models--smoke--sdar-1.7b-mrp-3lyr/refs/main").read_text()
+    assert record["provenance"]["backbone_revision"] == commit
+    assert record["provenance"]["head_revision"] == commit  # of one repository
     same = ("task", "doc_id", "text", "tokens", "correct", "counts")
     assert [[row[key] for key in same] for row in samples(repo, job, "ids")] == [
         [row[key] for key in same] for row in samples(smoke, job)
