@@ -11,7 +11,7 @@ import torch
 
 from mrp.decoding.graphs import FixedRounds, GraphRounds
 from mrp.decoding.modes import Mode
-from mrp.decoding.pace import Pace, useful_drafts
+from mrp.decoding.pace import PLAIN, Pace, useful_drafts
 from mrp.decoding.sample import Decoded, Sample
 from mrp.decoding.session import Choose, Session
 from mrp.errors import UserError
@@ -203,11 +203,14 @@ class Batch:
         open_, fresh = [s.open for s in self.samples], [s.fresh for s in self.samples]
         self.plan = self.mode.plan(open_, fresh, self.pace)
         self.useful = useful_drafts(open_, fresh, self.plan)
-        self.clock.rounds.append(self.plan)
-        rounds = self.session.rounds
+        self.clock.rounds.append(max(0, self.plan))
+        rounds, begin = self.session.rounds, time.perf_counter()
         captures = rounds.captures if rounds is not None else 0
         unread = self.session.run(self.mode, self.plan, self.stores, self.waiting)
-        self.clock.spoilt |= rounds is not None and rounds.captures > captures
+        if rounds is not None and rounds.captures > captures:
+            self.clock.spoilt = True
+            if self.plan > 0:
+                self.pace.pay(time.perf_counter() - begin)
         waiting = self.waiting if "waiting" in unread else []
         self.waiting = waiting + (self.stores if "stores" in unread else [])
         self.stores = []
@@ -221,7 +224,7 @@ class Batch:
         known = self.mode.reveals(self.plan)
         if known is not None and min(sample.open for sample in self.samples) > known:
             for sample in self.samples:
-                sample.open, sample.fresh = sample.open - known, False
+                sample.open, sample.fresh = sample.open - known, self.plan == PLAIN
             return
         board = self.session.read()
         seconds = self.clock.stop()
@@ -229,11 +232,11 @@ class Batch:
         if seconds is not None:
             gained = [sample.open - left for sample, left in zip(self.samples, masked, strict=True)]
             rounds = len(self.clock.rounds)
-            self.pace.observe(self.useful, self.plan, rounds, seconds, gained)
+            self.pace.observe(self.useful, max(0, self.plan), rounds, seconds, gained)
         self.clock = Clock()
         done = []
         for lane, (sample, left) in enumerate(zip(self.samples, masked, strict=True)):
-            sample.open, sample.fresh = left, False
+            sample.open, sample.fresh = left, self.plan == PLAIN
             if left:
                 continue
             sample.finish_block(board[lane].tolist())

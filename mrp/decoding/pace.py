@@ -6,7 +6,7 @@ at batch 1, several times T(0) where a GPU or CPU is busy already. Both are meas
 and the K of the best rate is taken; 0 is a plain static step. The text does not depend on it.
 
 What drafting may lose is bounded: an account is kept in seconds against static steps, and once it
-is overdrawn there is no drafting until a hundredth of the time has filled it again.
+is overdrawn there is no drafting until a two-hundredth of the time has filled it again.
 """
 
 from __future__ import annotations
@@ -14,12 +14,14 @@ from __future__ import annotations
 from collections import defaultdict, deque
 from collections.abc import Sequence
 
+PLAIN = -1  # the plan of a round that neither drafts nor keeps anything to draft from
 MOST = 4  # drafts that "auto" ever makes
 MEMORY = 15  # rounds whose times are remembered, for each number of lanes and drafts
 HALF_LIFE = 64  # drafts after which what was seen of acceptance counts half
-PRIOR = (0.6, 8.0)  # acceptance before any draft was seen, and how many drafts that is worth
-ALLOWANCE = 0.01  # share of the time that drafting may lose
+PRIOR = (0.6, 4.0)  # acceptance before any draft was seen, and how many drafts that is worth
+ALLOWANCE = 0.005  # share of the time that drafting may lose
 RECHECK = 512  # rounds after which the time of a plain step is taken anew
+STARTUP = 256  # rounds in which captures are part of starting up
 START = 8  # static rounds that it may lose at the start
 
 
@@ -29,6 +31,7 @@ class Pace:
     def __init__(self) -> None:
         self.times: dict[tuple[int, int], deque[float]] = defaultdict(lambda: deque(maxlen=MEMORY))
         self.met: set[tuple[int, int]] = set()
+        self.rounds = 0
         self.since: dict[int, int] = defaultdict(int)  # rounds since a plain step was timed
         self.seen = [PRIOR[1]] * MOST
         self.accepted = [PRIOR[0] * PRIOR[1]] * MOST
@@ -60,24 +63,38 @@ class Pace:
         return sum(1 + gain[min(drafts, most)] for most in useful)
 
     def choose(self, open_: Sequence[int], fresh: Sequence[bool]) -> int:
-        """Drafts for the next round; see `Mode.plan`."""
-        useful = useful_drafts(open_, fresh, MOST)
-        lanes = lanes_size(len(useful))
-        plain = self.seconds(lanes, 0)
+        """Drafts for the next round; see `Mode.plan`.
+
+        PLAIN where drafting does not pay, so that nothing need be kept to draft from; 0 where it
+        will, but lanes are fresh.
+        """
+        lanes = lanes_size(len(open_))
         self.since[lanes] += 1
-        if plain is None or self.since[lanes] > RECHECK or (self.account or 0.0) < 0:
-            return 0
-        best, best_rate = 0, len(useful) / plain
-        for drafts in range(1, max(useful) + 1):
+        overdrawn = (self.account or 0.0) < 0
+        if overdrawn or self.since[lanes] > RECHECK or self.seconds(lanes, 0) is None:
+            return PLAIN
+        if not self._best(useful_drafts(open_, [False] * len(open_), MOST)):
+            return PLAIN
+        return self._best(useful_drafts(open_, fresh, MOST))
+
+    def _best(self, useful: Sequence[int]) -> int:
+        """The number of drafts of the best rate."""
+        lanes = lanes_size(len(useful))
+        best, best_rate = 0, 0.0
+        for drafts in range(max(useful) + 1):
             seconds = self.seconds(lanes, drafts)
-            if seconds is None:
-                break
+            assert seconds is not None
             rate = self.tokens(useful, drafts) / seconds
             if rate > best_rate:
                 best, best_rate = drafts, rate
             if not self.times[lanes, drafts]:
                 break  # one more than was ever tried is enough to try
         return best
+
+    def pay(self, seconds: float) -> None:
+        """Charge the account for a capture that drafting needed, once the start is over."""
+        if self.rounds > STARTUP and self.account is not None:
+            self.account -= seconds
 
     def observe(
         self, useful: Sequence[int], drafts: int, rounds: int, seconds: float, gained: Sequence[int]
@@ -92,10 +109,9 @@ class Pace:
             gained: tokens that each lane got.
         """
         size = lanes_size(len(useful))
+        self.rounds += rounds
         if (size, drafts) not in self.met:
-            self.met.add(
-                (size, drafts)
-            )  # it compiled, captured or warmed up: no time to learn from
+            self.met.add((size, drafts))  # it warmed something up: no time to learn from
             return
         self.times[size, drafts].append(seconds / rounds)
         if not drafts:
@@ -117,7 +133,7 @@ class Pace:
 
     def _forget(self, rounds: int) -> None:
         """Without drafts, what was seen of them fades, so that they are tried again some time."""
-        keep = 0.5 ** (rounds / HALF_LIFE)
+        keep = 0.5 ** (rounds / (4 * HALF_LIFE))
         chance, weight = PRIOR
         for number in range(MOST):
             self.seen[number] = weight + (self.seen[number] - weight) * keep

@@ -77,7 +77,7 @@ class Sample:
         self.tail = len(prompt) % block  # prompt tokens at the head of the first block
         self.prefilled = len(prompt) >= block
         self.open = block - self.tail  # masked positions of the current block
-        self.fresh = True  # whether that block has had no round yet
+        self.fresh = True  # whether the session keeps nothing from that block's last round
         self.blocks = 0  # finished ones
         self.ids: list[int] = []
         self.stamps: list[int] = []

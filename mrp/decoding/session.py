@@ -267,6 +267,10 @@ class Session:
             self.kept_list[: self.n] = shortlist
         self.fresh_lanes[: self.n] = False
 
+    def forget(self) -> None:
+        """Drop what was kept: every lane is fresh again."""
+        self.fresh_lanes[: self.n].fill_(True)
+
     def count(self, name: str, amount: Tensor) -> None:
         """Add `amount` [n] (numbers or a mask) to a counter of TALLY."""
         self.tally[: self.n, TALLY.index(name)] += amount
@@ -280,7 +284,7 @@ class Session:
         """
         # The head must have read a lane's last block before the next one takes its place.
         flush = not set(stores).isdisjoint(waiting)
-        if waiting and not (plan or flush):
+        if waiting and not (plan > 0 or flush):
             return self.run(mode, plan, stores, []) | {"waiting"}  # no head pass to ride along in
         if self.rounds is not None:
             return self.rounds.run(plan, stores, waiting, flush)

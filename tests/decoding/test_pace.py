@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from mrp.decoding.pace import MOST, RECHECK, START, Pace
+from mrp.decoding.pace import MOST, PLAIN, RECHECK, START, STARTUP, Pace
 
 
 def simulate(
@@ -19,7 +19,8 @@ def simulate(
     while max(left) > 0:
         live = [lane for lane in range(lanes) if left[lane] > 0]
         open_ = [(left[lane] - 1) % 16 + 1 for lane in live]
-        k = pace.choose(open_, [fresh[lane] for lane in live])
+        plan = pace.choose(open_, [fresh[lane] for lane in live])
+        k = max(0, plan)
         useful = [0 if fresh[i] else min(k, o - 1) for i, o in zip(live, open_, strict=True)]
         gained = []
         for most in useful:
@@ -32,7 +33,7 @@ def simulate(
         chosen.append(k)
         for lane, tokens in zip(live, gained, strict=True):
             left[lane] -= tokens
-            fresh[lane] = left[lane] % 16 == 0
+            fresh[lane] = left[lane] % 16 == 0 or plan == PLAIN
     plain = 16 * blocks * costs[0]
     return spent, plain, chosen
 
@@ -61,14 +62,25 @@ def test_it_loses_no_more_than_two_percent(
 
 def test_plain_steps_until_their_time_is_known() -> None:
     pace = Pace()
-    assert pace.choose([16], [False]) == 0
+    assert pace.choose([16], [False]) == PLAIN
     pace.observe([0], 0, 1, 9.0, [1])  # the first one warms up
-    assert pace.choose([16], [False]) == 0
+    assert pace.choose([16], [False]) == PLAIN
     pace.observe([0], 0, 15, 15.0, [15])
     assert pace.seconds(1, 0) == 1.0
     assert pace.choose([16], [False]) == 1
-    assert pace.choose([16], [True]) == 0
-    assert pace.choose([1], [False]) == 0
+    assert pace.choose([16], [True]) == 0  # a plain step, to draft from in the next round
+    assert pace.choose([1], [False]) == PLAIN
+
+
+def test_captures_are_charged_once_the_start_is_over() -> None:
+    pace = Pace()
+    for _ in range(3):
+        pace.observe([0], 0, 1, 1.0, [1])
+    pace.pay(100.0)
+    assert pace.choose([16], [False]) == 1
+    pace.observe([0], 0, STARTUP, STARTUP * 1.0, [STARTUP])
+    pace.pay(100.0)
+    assert pace.choose([16], [False]) == PLAIN
 
 
 def test_a_plain_step_is_timed_anew_now_and_then() -> None:
@@ -78,7 +90,7 @@ def test_a_plain_step_is_timed_anew_now_and_then() -> None:
         pace.observe([0], 0, 1, seconds, [1])
     rounds = []
     for _ in range(3 * RECHECK):
-        k = pace.choose([16], [False])
+        k = max(0, pace.choose([16], [False]))
         pace.observe([k], k, 1, [1.0, 3.0, 4.0, 5.0, 6.0][k], [1])
         rounds.append(k)
     assert rounds[-RECHECK:].count(0) > 0.9 * RECHECK

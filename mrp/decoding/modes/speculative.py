@@ -24,7 +24,7 @@ import torch
 from torch import Tensor
 
 from mrp.decoding.modes.base import Mode
-from mrp.decoding.pace import MOST, Pace, useful_drafts
+from mrp.decoding.pace import MOST, PLAIN, Pace, useful_drafts
 from mrp.decoding.session import Session
 
 
@@ -72,15 +72,12 @@ class Verified(Mode):
 
     def reveals(self, plan: int) -> int | None:
         """One token without drafts."""
-        return None if plan else 1
+        return None if plan > 0 else 1
 
     def round(self, session: Session, plan: int) -> None:
         """Draft, verify, accept, commit, keep; a plain step where drafting does not pay."""
-        if not plan and self.k == "auto":
-            hidden = session.denoise()
-            picks, listed = session.pick_and_list(hidden, self.listed)
-            session.reveal(picks.first(), picks.tokens, "backbone")
-            session.keep(hidden, listed)
+        if plan <= 0 and self.k == "auto":
+            self.step(session, keep=plan != PLAIN)
             return
         block, fresh = session.ids, session.fresh[:, None]
         # The last masked position is the bonus of the state before it: it needs no draft.
@@ -108,6 +105,16 @@ class Verified(Mode):
         session.keep(hidden[lane, accepted], None if listed is None else listed[lane, accepted])
         session.count("proposed", useful)
         session.count("accepted", accepted)
+
+    def step(self, session: Session, keep: bool) -> None:
+        """A plain step, as static decoding makes it."""
+        hidden = session.denoise()
+        picks, listed = session.pick_and_list(hidden, self.listed if keep else 0)
+        session.reveal(picks.first(), picks.tokens, "backbone")
+        if keep:
+            session.keep(hidden, listed)
+        else:
+            session.forget()
 
 
 def candidates(block: Tensor, drafts: Drafts) -> Tensor:
