@@ -158,7 +158,7 @@ def recomputed(written: Written, box: Box) -> float:
         "Same as static": same / N,
         "Accepted": count["accepted"] / max(1, count["proposed"]),
         "TPF": count["generated"] / decoding,
-        "TPF end to end": count["generated"] / (decoding + count["prefill"] + count["store"]),
+        "TPF end to end": count["generated"] / (decoding + count["prefill"]),
         "Forwards": decoding / N,
         "Head passes": passes / count["generated"],
         "Vetoed": count["vetoed"] / count["generated"],
