@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 
+import pytest
 import torch
 
 torch.set_num_threads(1)
@@ -16,3 +17,8 @@ with contextlib.suppress(ModuleNotFoundError):
 
     settings.register_profile("busy", deadline=None)
     settings.load_profile("busy")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Whole workflows first: they take longest, and workers that wait for one keep no other up."""
+    items.sort(key=lambda item: "workflow" not in item.path.parts)

@@ -68,6 +68,7 @@ def wait_for_progress(process: subprocess.Popen[str], out: Path, after: int) -> 
         time.sleep(0.02)
 
 
+@pytest.mark.slow
 def test_a_killed_worker_ends_all_and_the_run_goes_on_in_another_number(
     backbone: Path, tmp_path: Path
 ) -> None:

@@ -111,7 +111,10 @@ def finish(process: subprocess.Popen[str]) -> str:
     return errors
 
 
-@pytest.mark.parametrize("kind", ["backbone", "head"])
+KINDS = ["head", pytest.param("backbone", marks=pytest.mark.slow)]
+
+
+@pytest.mark.parametrize("kind", KINDS)
 def test_a_killed_run_resumes_to_the_same_bytes(kind: str, backbone: Path, tmp_path: Path) -> None:
     settings = asdict(BACKBONE if kind == "backbone" else HEAD)
     whole, killed = tmp_path / "whole", tmp_path / "killed"
@@ -145,7 +148,7 @@ def test_a_killed_run_resumes_to_the_same_bytes(kind: str, backbone: Path, tmp_p
     assert not (killed / "training.pt").exists()
 
 
-@pytest.mark.parametrize("kind", ["backbone", "head"])
+@pytest.mark.parametrize("kind", KINDS)
 def test_two_processes_train_what_one_does(kind: str, backbone: Path, tmp_path: Path) -> None:
     """A backbone in processes that find each other as torchrun's do, a head in launched ones."""
     if kind == "backbone":

@@ -5,10 +5,13 @@ from __future__ import annotations
 import random
 import shutil
 
+import pytest
+
 from tests.workflow.conftest import Repo
 from tests.workflow.kills import Kills, differences
 
 
+@pytest.mark.slow
 def test_a_run_killed_twice_ends_like_an_undisturbed_one(finished: Repo, repo: Repo) -> None:
     results = repo.path / "results"
     for part in ("runs/S.mini.static", "runs/S.mini.direct.direct.k1", "heads/S/direct"):
