@@ -160,28 +160,28 @@ def test_the_setup_helps_the_tests_but_never_stands_in_for_the_program() -> None
     setup = "import math\ndef helper(x):\n    return x + 1\ndef f(x):\n    return x + 1\n"
     tests = "assert math.isclose(f(1), helper(1))"
     fake = "def helper(x): return 7\ndef f(x): return 7\n"
-    assert run_program(GOOD, tests, ["f"], timeout=5, setup=setup).passed
-    assert not run_program(fake, tests, ["f"], timeout=5, setup=setup).passed
-    assert not run_program("", tests, ["f"], timeout=5, setup=setup).passed
+    assert run_program(GOOD, tests, ["f"], timeout=30, setup=setup).passed
+    assert not run_program(fake, tests, ["f"], timeout=30, setup=setup).passed
+    assert not run_program("", tests, ["f"], timeout=30, setup=setup).passed
 
 
 def test_broken_tests_are_no_verdict() -> None:
     with pytest.raises(ValueError, match="broken: SyntaxError"):
-        run_program(GOOD, "assert f(1) ==", ["f"], timeout=5)
+        run_program(GOOD, "assert f(1) ==", ["f"], timeout=30)
     with pytest.raises(ValueError, match="broken: ModuleNotFoundError"):
-        run_program(GOOD, TESTS, ["f"], timeout=5, setup="import not_there")
+        run_program(GOOD, TESTS, ["f"], timeout=30, setup="import not_there")
     with pytest.raises(ValueError, match="prove nothing"):
-        run_program(GOOD, " ", ["f"], timeout=5)
+        run_program(GOOD, " ", ["f"], timeout=30)
 
 
 def test_without_bubblewrap_the_outcome_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sandbox, "bubblewrap_fault", lambda: "bwrap is not installed")
-    outcome = run_program(GOOD, TESTS, ["f"], timeout=5)
+    outcome = run_program(GOOD, TESTS, ["f"], timeout=30)
     assert outcome.passed
     assert outcome.isolation == "rlimits"
     assert outcome.note == "programs ran WITHOUT bubblewrap (bwrap is not installed)"
     with pytest.raises(UserError, match="'bubblewrap' does not work here"):
-        run_program(GOOD, TESTS, ["f"], timeout=5, isolation="bubblewrap")
+        run_program(GOOD, TESTS, ["f"], timeout=30, isolation="bubblewrap")
 
 
 def test_programs_run_beside_each_other_and_leave_no_file_open(isolation: Isolation) -> None:
