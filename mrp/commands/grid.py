@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
+
+from mrp.commands.suite_options import add_suite_options
 
 NAME = "grid"
 HELP = "check a suite and list its decode jobs, each with its state"
@@ -11,22 +12,7 @@ HELP = "check a suite and list its decode jobs, each with its state"
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments."""
-    parser.add_argument(
-        "--suite", default="embedded", help="a YAML file, or a name in config/suites (%(default)s)"
-    )
-    parser.add_argument(
-        "--results",
-        type=Path,
-        default=Path("results"),
-        metavar="DIR",
-        help="the folder that holds the suites' results (%(default)s)",
-    )
-    parser.add_argument(
-        "--heads",
-        default="released",
-        metavar="WHICH",
-        help="released or train: where heads come from that have both (%(default)s)",
-    )
+    add_suite_options(parser)
 
 
 def run(args: argparse.Namespace) -> None:

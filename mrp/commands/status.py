@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
+
+from mrp.commands.suite_options import add_suite_options
 
 NAME = "status"
 HELP = "say what of a suite is done, running, failed and left, with times"
@@ -11,22 +12,7 @@ HELP = "say what of a suite is done, running, failed and left, with times"
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments."""
-    parser.add_argument(
-        "--suite", default="embedded", help="a YAML file, or a name in config/suites (%(default)s)"
-    )
-    parser.add_argument(
-        "--results",
-        type=Path,
-        default=Path("results"),
-        metavar="DIR",
-        help="the folder that holds the suites' results (%(default)s)",
-    )
-    parser.add_argument(
-        "--heads",
-        default="released",
-        metavar="WHICH",
-        help="released or train: where heads come from that have both (%(default)s)",
-    )
+    add_suite_options(parser)
     parser.add_argument(
         "--all", action="store_true", help="a line for the jobs that are done or left, too"
     )
