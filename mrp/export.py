@@ -111,6 +111,13 @@ def export(
         **head_json(head_shape),
         "torch_dtype": dtype,
     }
+    said = read_config(from_head)[1]
+    for key in (
+        "mrp_variant",
+        "mrp_objective",
+    ):  # a released head does not say: no guess is written
+        if key not in said:
+            del config[key]
     partial = out.with_name(f".{out.name}.partial")
     shutil.rmtree(partial, ignore_errors=True)  # of a run that was killed
     try:

@@ -123,6 +123,19 @@ def test_an_export_can_be_exported_again_and_is_the_same(ours: Path) -> None:
         assert (ours / "two" / path.name).read_bytes() == path.read_bytes()
 
 
+def test_what_a_released_head_does_not_say_is_not_guessed(ours: Path) -> None:
+    """Its kind is the suite's to say, of the export as of the source."""
+    config = json.loads((ours / "head" / "config.json").read_text())
+    for key in ("mrp_variant", "mrp_objective"):
+        del config[key]
+    (ours / "head" / "config.json").write_text(json.dumps(config))
+    export(ours / "backbone", ours / "head", ours / "out", "float32", "5GB")
+    for variant in ("default", "k2", "direct"):
+        source = read_head_config(ours / "head", variant)
+        assert read_head_config(ours / "out", variant) == source
+        assert source.objective == ("direct" if variant == "direct" else "residual")
+
+
 def test_a_failed_export_leaves_nothing_and_a_killed_ones_rest_is_removed(
     ours: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

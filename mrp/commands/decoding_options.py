@@ -29,6 +29,13 @@ def add_decoding_arguments(parser: argparse.ArgumentParser) -> None:
         help="head checkpoint, likewise, for direct, speculative, remask",
     )
     group.add_argument(
+        "--head-variant",
+        choices=("default", "k2", "direct"),
+        metavar="WHICH",
+        help="how the head was trained, default, k2 or direct, where its checkpoint does not say, "
+        "as released ones do not (a direct head's output replaces the hidden state)",
+    )
+    group.add_argument(
         "--device", default="auto", help="auto, cpu, cuda or cuda:N (default: %(default)s)"
     )
     group.add_argument(

@@ -76,6 +76,7 @@ def _evaluate(args: argparse.Namespace, device: str) -> None:
     if args.speed_prompts < 0:
         raise UserError(f"--speed-prompts {args.speed_prompts}: at least 1, or 0 for none")
     words = [args.mode, *(f"{name}={value}" for name, value in options.items())]
+    title = " ".join([*words, f"head={args.head}"] if args.head else words)
     speed = Speed(args.speed_prompts, args.batch_size, repeats=3) if args.speed_prompts else None
     backbone = backbone_path(args)
     cell = Cell(
@@ -86,6 +87,7 @@ def _evaluate(args: argparse.Namespace, device: str) -> None:
         mode=args.mode,
         options=options,
         head=str(args.head) if args.head else None,
+        head_variant=args.head_variant,
         digest="by hand",
         batch_size=args.batch_size,
         max_new_tokens=args.max_new_tokens,
@@ -98,9 +100,9 @@ def _evaluate(args: argparse.Namespace, device: str) -> None:
             cell, backbone, args.head, args.data, args.out, device, allow_zero=args.allow_zero
         )
     except ImpossibleZero as error:
-        _print_table(" ".join(words), error.record)  # without --out it is all that is left
+        _print_table(title, error.record)  # without --out it is all that is left
         raise
-    _print_table(" ".join(words), record)
+    _print_table(title, record)
 
 
 def _print_table(title: str, record: dict[str, Any]) -> None:

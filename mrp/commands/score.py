@@ -6,6 +6,8 @@ import argparse
 from pathlib import Path
 from typing import Any
 
+from mrp.errors import UserError
+
 NAME = "score"
 HELP = "score saved samples again, without decoding"
 
@@ -37,12 +39,11 @@ def run(args: argparse.Namespace) -> None:
     """Score, and print what changed."""
     from mrp.evaluation.record import RECORD
     from mrp.evaluation.scores import rescore
-    from mrp.io import read_json
     from mrp.locks import run_lock
 
     path = args.run_dir / RECORD
     with run_lock(args.run_dir if args.run_dir.is_dir() else None):
-        before = read_json(path)["tasks"] if path.exists() else {}
+        before = _tasks(path) if path.exists() else {}
         after = rescore(args.run_dir, args.data, args.allow_zero)["tasks"]
     for task, entry in after.items():
         old = before.get(task)
@@ -50,6 +51,25 @@ def run(args: argparse.Namespace) -> None:
         print(f"{task}: {entry['correct']} of {entry['n']} right{was}{_others(entry)}")
         for note in entry.get("notes", []):
             print(f"  note: {note}")
+
+
+def _tasks(path: Path) -> dict[str, Any]:
+    """The tasks of a record, each with its number of right answers.
+
+    Raises:
+        UserError: it is no record.
+    """
+    from mrp.io import read_json
+
+    record = read_json(path)
+    tasks = record.get("tasks") if isinstance(record, dict) else None
+    if not isinstance(tasks, dict) or not tasks or not all(map(_is_scored, tasks.values())):
+        raise UserError(f"{path}: damaged: no record of a decode job; delete it and decode again")
+    return tasks
+
+
+def _is_scored(entry: Any) -> bool:
+    return isinstance(entry, dict) and isinstance(entry.get("correct"), int)
 
 
 def _others(entry: dict[str, Any]) -> str:

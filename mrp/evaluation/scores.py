@@ -145,7 +145,12 @@ def rescore(
         place = data_dir if data_dir is not None else _decoded_from(record, task)
         documents[task] = list(load_documents(task, place))
         data[task] = describe_data(task, place, documents[task])
-    scored, whole = score_run(samples, record, documents, data, allow_zero)
+    try:
+        scored, whole = score_run(samples, record, documents, data, allow_zero)
+    except (KeyError, TypeError, AttributeError) as error:
+        raise UserError(
+            f"--run {run_dir}: damaged: its {RECORD} lacks something ({error!r}); decode again"
+        ) from error
     write_run(run_dir, scored, whole)
     return whole
 

@@ -161,6 +161,15 @@ def test_damaged_runs_are_named(finished: Path, name: str, change: Any, message:
         rescore(finished)
 
 
+@pytest.mark.parametrize("text", ["{}", "[]", '{"tasks": {}}', '{"tasks": {"x": {"n": 1}}}'])
+def test_a_record_that_is_none_is_one_line(
+    finished: Path, text: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (finished / "record.json").write_text(text)
+    assert main(["score", "--run", str(finished)]) == 2
+    assert "record.json: damaged" in capsys.readouterr().err
+
+
 def test_the_command(finished: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["score", "--run", str(finished)]) in (0, None)
     shown = capsys.readouterr().out
