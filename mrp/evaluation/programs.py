@@ -14,7 +14,8 @@ import builtins
 import re
 import textwrap
 from collections.abc import Collection, Iterator, Sequence
-from itertools import takewhile
+from itertools import islice, takewhile
+from typing import NamedTuple
 
 from mrp.errors import UserError
 
@@ -27,6 +28,30 @@ _STATEMENT = re.compile(
 _CONTINUED = re.compile(r"(?:else|elif|except|finally)\b|[)\]}]")
 MOST_PIECES = 40  # pieces at the margin that one statement may span: long literals
 MOST_TRIES = 4_000  # attempts at such statements in one reply: a second or so
+MOST_BODIES = 8  # blocks of one reply tried as the rest of a function
+MOST_READINGS = 40  # attempts in one reply at blocks with fences in their strings and comments
+_FENCE = re.compile(r"(```+|~~~+) *([\w+#.-]*) *$")
+# An opening fence with code on its line; without the language only at the line's begin.
+_PYTHON = r"[Pp]y(?:thon)?3?[ \t]+"
+_WITH_CODE = re.compile(
+    rf"(?:^\s*(```+|~~~+) *(?:{_PYTHON})?|(?<![`~])(```+|~~~+) *{_PYTHON})(?=[^\s`~])(.*)$"
+)
+# Calls that make a constant, unlike the example runs of a reply.
+_MAKERS = {
+    "float",
+    "int",
+    "str",
+    "set",
+    "frozenset",
+    "dict",
+    "list",
+    "tuple",
+    "range",
+    "ord",
+    "chr",
+}
+_MAKERS |= {"bool", "bytes", "complex", "len", "sorted", "zip", "enumerate", "reversed", "object"}
+_MAKERS |= {"defaultdict", "deque", "Counter", "OrderedDict", "TypeVar"}
 
 
 def humaneval_program(prompt: str, entry_point: str, reply: str) -> str:
@@ -40,8 +65,11 @@ def humaneval_program(prompt: str, entry_point: str, reply: str) -> str:
     if found is not None:
         place = re.search(rf"^def {re.escape(entry_point)}\b", prompt, re.MULTILINE)
         return _future_first(prompt[: place.start() if place else 0] + found)
-    blocks = _blocks(reply)
-    return _continue(prompt, blocks[-1] if blocks else _without_fences(reply))
+    # Prose after a body's closing fence reads as a block: the text before the fence is tried too.
+    bodies = [*reversed(_blocks(reply)[-MOST_BODIES:]), _before_fences(reply)]
+    programs = [_continue(prompt, body) for body in bodies if body.strip()]
+    programs = programs or [_continue(prompt, _without_fences(reply))]
+    return next((program for program in programs if is_answer(program, entry_point)), programs[0])
 
 
 def mbpp_program(name: str, reply: str) -> str:
@@ -132,16 +160,17 @@ def called_function(tests: Sequence[str], defined: Collection[str] = ()) -> str:
 def find_program(reply: str, name: str) -> str | None:
     """The program in `reply` that defines `name`, None without one.
 
-    The last fenced block with the definition counts, since later ones correct earlier ones; the
-    imports and definitions of the blocks before it stay. Without such a block the code is picked
-    from the text.
+    The last fenced block with the definition counts, since later ones correct earlier ones, but a
+    stub or a bare signature does not replace an answer. The imports, definitions and constants of
+    the blocks before it stay, and those of later blocks that it uses and lacks. Without such a
+    block the code is picked from the text.
     """
-    blocks = _blocks(reply := reply.replace("\r\n", "\n"))
-    for index in reversed(range(len(blocks))):
-        if _defines(blocks[index], name):
-            earlier = [part for block in blocks[:index] for part in _definitions(block)]
-            return _future_first("\n\n".join([*earlier, blocks[index]]))
-    code = "\n".join(_statements(_without_fences(reply)))
+    blocks = _without_stubs(_blocks(reply := reply.replace("\r\n", "\n")))
+    defining = [index for index, block in enumerate(blocks) if _defines(block, name)]
+    answers = [index for index in defining if is_answer(blocks[index], name)]
+    if defining:
+        return _future_first(_joined(blocks, (answers or defining)[-1]))
+    code = "\n".join(_without_stubs(["\n".join(_statements(_without_fences(reply)))]))
     return code if _defines(code, name) else None
 
 
@@ -162,20 +191,61 @@ def _defines(code: str, name: str) -> bool:
 def _blocks(reply: str) -> list[str]:
     """The fenced blocks; one that the reply does not close ends with it."""
     blocks: list[str] = []
-    fence, lines = "", []
-    for line in reply.split("\n"):
-        opening = re.search(r"(```+|~~~+) *([\w+#.-]*) *$", line)
-        if fence and (opening is None or opening[1] != fence):
-            lines.append(line)
-        elif fence and opening is not None and not opening[2]:
-            blocks.append(_block([*lines, line[: opening.start()]]))
-            fence, lines = "", []
-        elif opening is not None:
-            # A fence with a language inside a block opens another: the first was never closed.
-            blocks += [_block(lines)] if lines else []
-            fence, lines = opening[1], []
-    blocks += [_block(lines)] if lines else []
+    fence, begun, index, tries = "", 0, 0, MOST_READINGS
+    lines = reply.split("\n")
+    while index < len(lines):
+        line = lines[index]
+        coded = None if fence else _WITH_CODE.search(line)
+        mark = _FENCE.search(line)
+        if coded is not None and _STATEMENT.match(coded[3]):
+            fence = coded[1] or coded[2]
+            # The code stands at the margin of a block that goes on.
+            code, closed, _ = coded[3].partition(fence)
+            lines[index], begun = code, index
+            if closed:
+                blocks.append(_block([code]))
+                fence = ""
+        elif fence and mark is not None and mark[1] == fence:
+            inside = lines[begun:index]
+            ends = _longer_ends(lines, begun, index, fence) if tries > 0 else []
+            tries -= len(ends)
+            end = next((end for end in ends if _parse(_until(lines, begun, end)) is not None), None)
+            if end is not None:
+                blocks.append(_until(lines, begun, end))
+                fence, index = "", end
+            elif not mark[2]:
+                blocks.append(_until(lines, begun, index))
+                fence = ""
+            else:
+                # A fence with a language inside a block opens another: the first was not closed.
+                blocks += [_block(inside)] if inside else []
+                begun = index + 1
+        elif not fence and mark is not None:
+            fence, begun = mark[1], index + 1
+        index += 1
+    blocks += [_block(lines[begun:])] if fence and lines[begun:] else []
     return [block for block in blocks if block.strip()]
+
+
+def _until(lines: Sequence[str], begun: int, end: int) -> str:
+    """The block from the line `begun` to the fence of the line `end`, or to the end of them all."""
+    last = [_FENCE.sub("", lines[end])] if end < len(lines) else []
+    return _block([*lines[begun:end], *last])
+
+
+def _longer_ends(lines: Sequence[str], begun: int, index: int, fence: str) -> list[int]:
+    """The later ends that a block may have, farthest first, if a fence stands in its docstring.
+
+    A line of backticks is no Python but in a string or a comment, so that a reading over one
+    parses only there.
+    """
+    text = "\n".join(lines[begun:index])
+    quoted = text.count('"""') % 2 or text.count("'''") % 2
+    if not quoted and not lines[index].lstrip().startswith("#"):
+        return []
+    marks = ((end, _FENCE.search(lines[end])) for end in range(index + 1, len(lines)))
+    closing = (end for end, mark in marks if mark and mark[1] == fence and not mark[2])
+    return [len(lines), *reversed(list(islice(closing, 8)))]
 
 
 def _block(lines: Sequence[str]) -> str:
@@ -186,17 +256,174 @@ def _without_fences(reply: str) -> str:
     return re.sub(r"(?:```+|~~~+) *[\w+#.-]* *$", "", reply, flags=re.MULTILINE)
 
 
-# ---- code in prose -------------------------------------------------------------------------------
+def _before_fences(reply: str) -> str:
+    return "\n".join(takewhile(lambda line: not line.startswith(("```", "~~~")), reply.split("\n")))
 
 
-def _definitions(code: str) -> Iterator[str]:
-    """The imports, functions and classes of a block; none of one that does not parse."""
+# ---- several blocks ------------------------------------------------------------------------------
+
+
+class _Part(NamedTuple):
+    """A statement at the margin: its text, the names it gives and those it may read."""
+
+    text: str
+    names: set[str]
+    reads: set[str]
+
+
+def _joined(blocks: Sequence[str], index: int) -> str:
+    """The block at `index` with what it needs of the others."""
+    chosen, known = blocks[index], set[str]()
+    earlier = [part for block in blocks[:index] for part in _definitions(block, known)]
+    tree = _parse(chosen)
+    if tree is None:
+        return "\n\n".join([*(part.text for part in earlier), chosen])
+    # After the imports, which annotations need, and before what may run.
+    lead = list(takewhile(lambda node: isinstance(node, ast.Import | ast.ImportFrom), tree.body))
+    known.update(*map(_names, lead))
+    later = [part for block in blocks[index + 1 :] for part in _definitions(block, known)]
+    bound = _names(tree).union(*(part.names for part in earlier), vars(builtins))
+    lacking = _reads(tree).union(*(part.reads for part in earlier)) - bound
+    kept: set[int] = set()
+    while new := {i for i, part in enumerate(later) if i not in kept and part.names & lacking}:
+        kept |= new
+        lacking |= set[str]().union(*(later[i].reads for i in new)) - bound
+    used = [later[i].text for i in sorted(kept)]
+    if not used:
+        return "\n\n".join([*(part.text for part in earlier), chosen])
+    lines = chosen.split("\n")
+    cut = (lead[-1].end_lineno or 0) if lead else 0
+    top = ["\n".join(lines[:cut])] if cut else []
+    return "\n\n".join([*(part.text for part in earlier), *top, *used, "\n".join(lines[cut:])])
+
+
+def _without_stubs(blocks: Sequence[str]) -> list[str]:
+    """The blocks without the stubs of functions that one of them defines."""
+    trees = [_parse(block) for block in blocks]
+    nodes = [node for tree in trees if tree is not None for node in tree.body]
+    stubs = {id(node): node for node in nodes if _is_stub(node)}
+    if not stubs:
+        return list(blocks)
+    real = set[str]().union(*(_given(node) for node in nodes if id(node) not in stubs))
+    kept: list[str] = []
+    for block, tree in zip(blocks, trees, strict=True):
+        lines: list[str | None] = [*block.split("\n")]
+        for node in tree.body if tree is not None else []:
+            if id(node) in stubs and _given(node) <= real:
+                first, last = _span(node)
+                lines[first:last] = [None] * (last - first)
+        kept.append("\n".join(line for line in lines if line is not None))
+    return kept
+
+
+def _is_stub(node: ast.stmt) -> bool:
+    """Whether a function only has a docstring, `...`, `pass` or a NotImplementedError."""
+    if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+        return False
+    return all(
+        isinstance(part, ast.Pass)
+        or (isinstance(part, ast.Expr) and isinstance(part.value, ast.Constant))
+        or (isinstance(part, ast.Raise) and "NotImplementedError" in _reads(part))
+        for part in node.body
+    )
+
+
+def _definitions(code: str, known: set[str]) -> Iterator[_Part]:
+    """The imports, functions, classes and constants of a block; none of one that does not parse.
+
+    `known` holds the names given so far, and gets those of the block.
+    """
     tree = _parse(code)
+    rows = [line.encode(errors="ignore") for line in code.split("\n")]
     for node in tree.body if tree is not None else []:
-        if isinstance(node, ast.Import | ast.ImportFrom | ast.FunctionDef | ast.ClassDef):
-            decorators = getattr(node, "decorator_list", [])
-            first = min([node.lineno, *(decorator.lineno for decorator in decorators)])
-            yield "\n".join(code.split("\n")[first - 1 : node.end_lineno])
+        if _is_definition(node, known):
+            first, last = _span(node)
+            rows_of = rows[first:last]
+            # Another statement may share the line.
+            rows_of[-1] = rows_of[-1][: node.end_col_offset]
+            rows_of[0] = rows_of[0][node.col_offset :]
+            names = _given(node)
+            known |= names
+            yield _Part(b"\n".join(rows_of).decode(errors="ignore"), names, _reads(node))
+
+
+def _is_definition(node: ast.stmt, known: Collection[str]) -> bool:
+    """Whether a statement may stay without the rest of its block: an example run may not."""
+    if isinstance(node, ast.Try):
+        inside = [*node.body, *(part for handler in node.handlers for part in handler.body)]
+        inside += [*node.orelse, *node.finalbody]
+        simple = (ast.Import, ast.ImportFrom, ast.Assign, ast.FunctionDef, ast.Pass)
+        imports = any(isinstance(part, ast.Import | ast.ImportFrom) for part in node.body)
+        return imports and all(isinstance(part, simple) for part in inside)
+    if not isinstance(node, ast.Assign | ast.AnnAssign):
+        kinds = (ast.Import, ast.ImportFrom, ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+        return isinstance(node, kinds)
+    targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+    places = (ast.Name, ast.Tuple, ast.Store, ast.Load)
+    # A list named `sum` in an example must not hide the builtin.
+    if any(hasattr(builtins, name) for name in _given(node)) or node.value is None:
+        return False
+    if not all(isinstance(part, places) for target in targets for part in ast.walk(target)):
+        return False
+    return _is_constant(node, known)
+
+
+def _is_constant(node: ast.stmt, known: Collection[str]) -> bool:
+    """Whether an assignment's value only needs names that are there, and calls nothing of note."""
+    own, todo = _names(node), [*ast.iter_child_nodes(node)]
+    while todo:
+        part = todo.pop()
+        if isinstance(part, ast.Lambda):
+            continue  # its body is not run
+        if isinstance(part, ast.Call):
+            call = part.func
+            if not isinstance(call, ast.Name | ast.Attribute):
+                return False
+            called = call.id if isinstance(call, ast.Name) else f"re.{call.attr}"
+            if called not in _MAKERS | {"re.compile", "re.defaultdict", "re.deque"}:
+                return False
+        there = isinstance(part, ast.Name) and (part.id in known or part.id in own)
+        if isinstance(part, ast.Name) and not there and not hasattr(builtins, part.id):
+            return False
+        todo += ast.iter_child_nodes(part)
+    return True
+
+
+def _span(node: ast.stmt) -> tuple[int, int]:
+    """The lines of a statement with its decorators, as the bounds of a slice."""
+    decorators: list[ast.expr] = getattr(node, "decorator_list", [])
+    first = min([node.lineno, *(decorator.lineno for decorator in decorators)])
+    return first - 1, node.end_lineno or node.lineno
+
+
+def _given(node: ast.stmt) -> set[str]:
+    """The names that a statement at the margin gives."""
+    if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+        return {node.name}
+    return _names(node)
+
+
+def _names(tree: ast.AST) -> set[str]:
+    """All names that a tree binds, at the margin or inside."""
+    names: set[str] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load):
+            names.add(node.id)
+        elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            names.add(node.name)
+        elif isinstance(node, ast.alias):
+            names.add(node.asname or node.name.partition(".")[0])
+        elif isinstance(node, ast.arg):
+            names.add(node.arg)
+    return names
+
+
+def _reads(tree: ast.AST) -> set[str]:
+    nodes = ast.walk(tree)
+    return {n.id for n in nodes if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load)}
+
+
+# ---- code in prose -------------------------------------------------------------------------------
 
 
 def _statements(text: str) -> Iterator[str]:

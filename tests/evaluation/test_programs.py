@@ -86,6 +86,78 @@ def test_humaneval_replies_pass(reply: str) -> None:
     assert run(humaneval_program(PROMPT, "add", reply))["add"](1, [2, 3]) == 6
 
 
+F = "```python\ndef f(a):\n    return {}\n```\n"
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        # Constants of earlier blocks.
+        "```python\nMOD = 10**9 + 7\n```\n" + F.format("(a + 1) % MOD"),
+        "```python\nA, B = 1, -1\nN: int = A\nS = {A: [N]}\n```\n" + F.format("a + S[A][0]"),
+        "```python\nimport math\nINF = float('inf'); print(input())\n```\n"
+        + F.format("min(a + 1, INF)"),
+        "```python\nimport math\nTWO = [math.e, 1]\n```\n" + F.format("a + TWO[1]"),
+        "```python\nplus = lambda x: x + ONE\n```\n```python\nONE = 1\n```\n" + F.format("plus(a)"),
+        "```python\ntry:\n    from no_such import gcd\nexcept ImportError:\n"
+        "    from math import gcd\n```\n" + F.format("a + gcd(2, 3)"),
+        # Example runs are not kept, nor what they gave, nor what hides a builtin.
+        "```python\nx = f(1)\ny = x\nz = [g(2)]\nsum = 0\n```\n" + F.format("sum([a, 1])"),
+        # Later blocks give what is lacking, and no more.
+        F.format("plus(a)") + "with the helper\n```python\ndef plus(x):\n    return x + 1\n```",
+        F.format("plus(a)") + "```python\nfrom no_such import f\nplus = lambda x: x + ONE\n"
+        "print(f(1))\n```\n```python\nONE = 1\n```",
+        "```python\nfrom typing import List\ndef f(a):\n    return plus([a])\nprint(f(1))\n```\n"
+        "```python\ndef plus(x: List[int]):\n    return x[0] + 1\n```",
+        F.format("math.floor(a) + 1") + "Add this:\n```python\nimport math\n```",
+        # Stubs do not replace what is there.
+        *(
+            F.format("a + 1") + f"The signature is:\n```python\ndef f(a):{stub}\n```"
+            for stub in (
+                " ...",
+                " pass",
+                "",
+                '\n    """Adds."""',
+                "\n    # code\n    pass",
+                "\n    raise NotImplementedError",
+            )
+        ),
+        "def f(a):\n    return a + 1\n\nThe signature is:\n\ndef f(a): ...\n",
+        "```python\ndef plus(x):\n    return x + 1\n```\n"
+        "```python\ndef plus(x):\n    ...  # as above\n\ndef f(a):\n    return plus(a)\n```",
+        # Fences in docstrings and comments.
+        '```python\ndef f(a):\n    """Adds.\n\n    ```\n    f(1)\n    ```\n    """\n'
+        "    return a + 1\n```\nDone.\n```python\nprint(f(1))\n```",
+        '```python\ndef f(a):\n    """Adds.\n\n    ```python\n    f(1)\n    ```\n    """\n'
+        "    return a + 1",
+        "```python\ndef f(a):\n    a += 1\n    # ```\n    # f(1)\n    # ```\n    return a\n```",
+        # Code on the line of the fence.
+        "```python def f(a): return a + 1\n```",
+        "```python def f(a): return a + 1```\nDone.",
+        "Sure: ```python def f(a):\n    return a + 1\n```\nDone.",
+        "```def f(a):\n    return a + 1\n```",
+        "```python import math\ndef f(a):\n    return math.floor(a) + 1\n```",
+    ],
+)
+def test_programs_over_several_blocks_are_whole(reply: str) -> None:
+    assert run(mbpp_program("f", reply))["f"](1) == 2
+    assert run(humaneval_program('def f(a):\n    """Adds."""\n', "f", reply))["f"](1) == 2
+
+
+@pytest.mark.parametrize(
+    "after",
+    [
+        "```\nThis is it",
+        "```\nDone",
+        "```\nExample:\n```python\nprint(add(1, [2]))\n```",
+        "~~~\n\nIt adds.",
+    ],
+)
+def test_prose_after_the_fence_that_ends_a_body_is_dropped(after: str) -> None:
+    for reply in (BODY + after, f"```python\n{BODY}" + after, BODY.lstrip() + after):
+        assert run(humaneval_program(PROMPT, "add", reply))["add"](1, [2, 3]) == 6
+
+
 @pytest.mark.parametrize("reply", ["", "Sorry, no.", "```python\n```", "return", "pass"])
 def test_humaneval_without_a_function_does_not_pass(reply: str) -> None:
     try:
