@@ -36,7 +36,7 @@ _PYTHON = r"[Pp]y(?:thon)?3?[ \t]+"
 _WITH_CODE = re.compile(
     rf"(?:^\s*(```+|~~~+) *(?:{_PYTHON})?|(?<![`~])(```+|~~~+) *{_PYTHON})(?=[^\s`~])(.*)$"
 )
-# Calls that make a constant, unlike the example runs of a reply.
+# Calls that make a constant, unlike the example runs of a reply; with a dot, of a module.
 _MAKERS = {
     "float",
     "int",
@@ -51,7 +51,8 @@ _MAKERS = {
     "chr",
 }
 _MAKERS |= {"bool", "bytes", "complex", "len", "sorted", "zip", "enumerate", "reversed", "object"}
-_MAKERS |= {"defaultdict", "deque", "Counter", "OrderedDict", "TypeVar"}
+_MAKERS |= {"defaultdict", "deque", "Counter", "OrderedDict", "TypeVar", ".compile"}
+_MAKERS |= {".defaultdict", ".deque", ".Counter", ".OrderedDict", ".TypeVar"}
 
 
 def humaneval_program(prompt: str, entry_point: str, reply: str) -> str:
@@ -370,7 +371,9 @@ def _is_definition(node: ast.stmt, known: Collection[str]) -> bool:
 
 def _is_constant(node: ast.stmt, known: Collection[str]) -> bool:
     """Whether an assignment's value only needs names that are there, and calls nothing of note."""
-    own, todo = _names(node), [*ast.iter_child_nodes(node)]
+    value = getattr(node, "value", node)
+    # The names of its comprehensions, but not the one assigned: `x = x + 1` needs an earlier x.
+    own, todo = _names(value), [value, getattr(node, "annotation", value)]
     while todo:
         part = todo.pop()
         if isinstance(part, ast.Lambda):
@@ -379,8 +382,8 @@ def _is_constant(node: ast.stmt, known: Collection[str]) -> bool:
             call = part.func
             if not isinstance(call, ast.Name | ast.Attribute):
                 return False
-            called = call.id if isinstance(call, ast.Name) else f"re.{call.attr}"
-            if called not in _MAKERS | {"re.compile", "re.defaultdict", "re.deque"}:
+            called = call.id if isinstance(call, ast.Name) else f".{call.attr}"
+            if called not in _MAKERS:
                 return False
         there = isinstance(part, ast.Name) and (part.id in known or part.id in own)
         if isinstance(part, ast.Name) and not there and not hasattr(builtins, part.id):

@@ -102,7 +102,8 @@ F = "```python\ndef f(a):\n    return {}\n```\n"
         "```python\ntry:\n    from no_such import gcd\nexcept ImportError:\n"
         "    from math import gcd\n```\n" + F.format("a + gcd(2, 3)"),
         # Example runs are not kept, nor what they gave, nor what hides a builtin.
-        "```python\nx = f(1)\ny = x\nz = [g(2)]\nsum = 0\n```\n" + F.format("sum([a, 1])"),
+        "```python\nx = f(1)\ny = x\nz = [g(2)]\nx = x + 1\nsum = 0\n```\n"
+        + F.format("sum([a, 1])"),
         # Later blocks give what is lacking, and no more.
         F.format("plus(a)") + "with the helper\n```python\ndef plus(x):\n    return x + 1\n```",
         F.format("plus(a)") + "```python\nfrom no_such import f\nplus = lambda x: x + ONE\n"
