@@ -11,22 +11,38 @@ numbers, mistakes included, for a fair comparison with them.
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Iterator
 from fractions import Fraction
-from typing import Literal
+from typing import Any, Literal
 
 from math_verify import LatexExtractionConfig, parse, verify
+from sympy import Basic, Integer, Pow, factorial  # type: ignore[import-untyped]
 
 Benchmark = Literal["gsm8k", "math500"]
 
 # Bounded, as is all that follows: a model may write digits without end.
 _DIGITS = r"(?:\d{1,3}(?:,\d{3}){1,9}|\d{1,30})(?!\d)(?:\.\d{1,30})?|\.\d{1,30}"
-LAST_CUES, LONGEST_VALUE = 8, 300  # how many "the answer is" are tried; characters after one
+LAST_CUES, LONGEST_VALUE = 8, 300  # how many "the answer is" are tried; characters of a value
+LARGEST_BITS = 1e5  # of a number that is worked out; a tower of powers would run into the timeout
+logging.getLogger("math_verify").setLevel(logging.ERROR)  # it logs whole formulas on a timeout
 _NUMBER = re.compile(rf"(?<![\w.])[-+]?(?:{_DIGITS})(?:\s*/\s*\d{{1,30}})?")
+_SCALES = {"dozen": 12, "hundred": 100, "thousand": 10**3, "million": 10**6, "billion": 10**9}
+_SCALES |= {"trillion": 10**12, "k": 10**3, "K": 10**3, "M": 10**6, "B": 10**9}
+_SCALES |= {f"{word}s": value for word, value in _SCALES.items() if len(word) > 1}
 # Words after a number that make another number, or more than one, of it.
-_NO_UNITS = {"and", "or", "to", "of", "pi", "sqrt", "x", "k"}
-_NO_UNITS |= {"dozen", "hundred", "thousand", "million", "billion"}
+_NUMBER_WORDS = {"minus", "plus", "times", "divided", "multiplied", "over", "less", "half"}
+_NUMBER_WORDS |= {"squared", "cubed", "two", "three", "four", "five", "six", "seven", "eight"}
+_NUMBER_WORDS |= {"nine", "ten", "eleven", "twelve"}
+_NO_UNITS = {"and", "or", "to", "of", "pi", "sqrt", "x"} | _NUMBER_WORDS
+# Words with powers at most: "m^2", "cm2"; a digit anywhere else is a second number.
+_UNIT = r"[A-Za-z](?:[A-Za-z /²³]|(?<=\w)-(?=[A-Za-z])|\^\{?-?\d\}?|(?<=[mtd])[23](?!\w))*"
+# Where what is said of the number ends: "5, not 6", "18 (from step 3)", "18 in 3 bags".
+_CLAUSE_END = re.compile(
+    r"[(:]|,(?!\s*(?:(?:and|or)\b)?\s*\d)"
+    r"|\b(?:because|since|which|not|for|from|in|after|with|if|when|at|on|by|as)\b"
+)
 _CURRENCY = re.compile(r"\\?\$|[€£¥₹]|\b(?:USD|EUR|GBP)\b")
 
 
@@ -48,7 +64,7 @@ def paper_rule(benchmark: Benchmark, reply: str, target: str) -> bool:
         found = _paper_number(reply)
         return found is not None and found == to_number(target)
     boxes_first = LatexExtractionConfig(boxed_match_priority=0)
-    return bool(verify(parse(f"${target}$"), parse(reply, [boxes_first])))
+    return _verify(parse(f"${target}$"), parse(reply, [boxes_first]))
 
 
 def _paper_number(reply: str) -> Fraction | None:
@@ -120,8 +136,14 @@ def marked_answer(reply: str) -> str | None:
     if boxed is not None:
         return boxed
     marked = re.findall(r"####[ \t]*([^#\n]+?)[ \t]*$", reply, re.MULTILINE)
-    numbers = (str(text) for text in reversed(marked) if to_number(text) is not None)
-    return next(numbers, None)  # what is no number is a heading
+    # What is no number is a heading; "3 feet 6 inches" and "2 hours and a half" are answers.
+    begins = re.compile(r"[-+]?[\d.,]*\d\s")
+    answers = (
+        text
+        for text in reversed(marked)
+        if to_number(text) is not None or begins.match(_CURRENCY.sub("", text))
+    )
+    return next((str(text) for text in answers), None)
 
 
 def last_boxed(text: str) -> str | None:
@@ -186,14 +208,26 @@ def _value(said: str, numeric: bool) -> str | None:
     formula = re.match(r"\$\$?([^$]+)\$\$?|\\[(\[](.+?)\\[)\]]", said)
     if formula and not numeric:
         return (formula[1] or formula[2]).strip()
-    sentence = re.split(r"[.!?;](?:\s|$)", said, maxsplit=1)[0].strip()
+    sentence, *rest = (part.strip() for part in re.split(r"[.!?;](?:\s|$)", said, maxsplit=1))
     if not numeric:
         return sentence or None
     if to_number(sentence) is not None:
         return sentence
     # "3 + 15 = 18", "that she has 18 apples"
-    number = _NUMBER.search(_CURRENCY.sub("", sentence.rpartition("=")[2]))
-    return number[0] if number else None
+    text = _CURRENCY.sub("", sentence.rpartition("=")[2])
+    number = _NUMBER.search(text)
+    if number is None:
+        return None
+    if re.search(r"\bnot\b", text[: number.start()]):
+        # What is ruled out is no answer, and what comes instead may follow it.
+        instead = re.search(r"(?:\bbut\b|,)(.*\d.*)", text[number.end() :])
+        later = instead[1] if instead else "".join(rest)
+        return (_value(later.strip(), numeric) if later else None) or sentence
+    said_of_it = _CLAUSE_END.split(text[number.end() :], maxsplit=1)[0]
+    words = set(re.findall(r"[A-Za-z]+", said_of_it))
+    if re.search(r"\d", said_of_it) or words & _NUMBER_WORDS or words & set(_SCALES):
+        return number[0] + said_of_it.rstrip()
+    return number[0]
 
 
 def _without_bold(text: str) -> str:
@@ -215,6 +249,8 @@ def same_answer(answer: str, target: str, numeric: bool) -> bool:
     Numbers are compared exactly, words by their letters, everything else by math-verify. Units,
     currency, percent signs and degrees do not count.
     """
+    if len(answer) > LONGEST_VALUE:
+        return _letters(answer) == _letters(target)
     number = to_number(target, numeric)
     if number is not None and to_number(answer, numeric) is not None:
         return to_number(answer, numeric) == number
@@ -229,7 +265,26 @@ def same_answer(answer: str, target: str, numeric: bool) -> bool:
     gold = parse(f"${right}$")
     # A comma before three digits groups them or parts a list; only the target knows which.
     spellings = dict.fromkeys([ours, clean(answer, grouped=False)])
-    return any(bool(verify(gold, parse(f"${text}$"))) for text in spellings)
+    return any(_verify(gold, parse(f"${text}$")) for text in spellings)
+
+
+def _verify(gold: list[Any], found: list[Any]) -> bool:
+    """math-verify's verdict; what is too large to be worked out is equal to nothing."""
+    if any(_bits(formula) > LARGEST_BITS for formula in found if isinstance(formula, Basic)):
+        return False
+    return bool(verify(gold, found))
+
+
+def _bits(formula: Basic) -> float:
+    """About the binary digits of the largest number in a formula, without working it out."""
+    if isinstance(formula, Integer):
+        return float(int(formula).bit_length())
+    parts = [_bits(part) for part in formula.args]
+    if isinstance(formula, Pow):
+        return max(parts[0], 1) * 2 ** min(parts[1], 60)
+    if isinstance(formula, factorial):
+        return parts[0] * 2 ** min(parts[0], 60)
+    return max(parts, default=1)
 
 
 def to_number(text: str, any_unit: bool = True) -> Fraction | None:
@@ -242,22 +297,27 @@ def to_number(text: str, any_unit: bool = True) -> Fraction | None:
     Returns:
         None for what is not one number.
     """
+    if len(text) > LONGEST_VALUE:
+        return None
     text = _CURRENCY.sub("", clean(text)).rpartition("=")[2].strip()
     text = re.sub(r"\\frac\{(\d+)\}\{(\d+)\}", r" \1/\2", text)
     gap = r"\s*" if any_unit else r"\s+(?=[A-Za-z]{2})"
     found = re.fullmatch(
         rf"(?P<sign>[-+]?)\s*(?:(?P<whole>\d{{1,30}})\s+(?=\d+\s*/))?(?P<value>{_DIGITS})"
-        rf"(?:\s*/\s*(?P<below>\d{{1,30}}))?(?:{gap}(?P<unit>[A-Za-z][A-Za-z /²³^\d-]*))?\.?",
+        rf"(?:\s*/\s*(?P<below>\d{{1,30}}))?(?:{gap}(?P<unit>{_UNIT}))?\.?",
         text,
     )
     if found is None or int(found["below"] or 1) == 0:
         return None
-    words = (found["unit"] or "").lower().split()
-    if _NO_UNITS & set(words):
+    words = (found["unit"] or "").split()
+    scale = 1
+    while words and words[0] in _SCALES:
+        scale *= _SCALES[words.pop(0)]
+    if (_NO_UNITS | set(_SCALES)) & {*words, *(word.lower() for word in words)}:
         return None
     value = Fraction(found["value"].replace(",", "")) / int(found["below"] or 1)
     value += int(found["whole"] or 0)
-    return -value if found["sign"] == "-" else value
+    return (-value if found["sign"] == "-" else value) * scale
 
 
 def clean(text: str, grouped: bool = True) -> str:
@@ -273,7 +333,8 @@ def clean(text: str, grouped: bool = True) -> str:
     text = re.sub(r"\\frac\s*(\d)", r"\\frac{\1}", text)
     text = re.sub(r"(\\frac\{[^{}]*\})\s*(\d)", r"\1{\2}", text)
     text = re.sub(r"\\(?:left|right)(?![A-Za-z])", "", text)
-    text = re.sub(r"\\(?:textbf|textit|mathbf|emph)\{([^{}]*)\}", r"\1", text)
+    text = re.sub(r"\\(?:text)?color\{[^{}]*\}\s*(?:\{([^{}]*)\})?", r"\1", text)
+    text = re.sub(r"\\(?:textbf|textit|mathbf|emph|underline)\{([^{}]*)\}", r"\1", text)
     text = re.sub(r"\^\s*\{?\s*\\circ\s*\}?|\\degree\b|°|\\?%|\\?\$", "", text)
     text = text.replace("{,}", ",").replace(",\\!", ",")
     space = r"(?:(?<!\\)\\[,!;: ]|~|\\q?quad\b| )"
@@ -294,8 +355,15 @@ def _without_text(text: str) -> str:
     r"""Drop the units that `\text` and the like write; words alone are the answer and stay."""
     text = re.sub(r"\\(?:text|mbox)\{\s*,?\s*(?:and|or)\s*\}", ",", text)
     words = re.compile(r"\s*\\(?:(?:text|textrm|mbox)\{([^{}]*)\}|mathrm\{([^{}]{2,})\})")
-    rest = re.sub(rf"{words.pattern}(?:\^\{{?\d\}}?)?", " ", text)
+    rest = re.sub(rf"{words.pattern}(?:\^\{{?\d\}}?)?(?P<next>\s*\d)?", _without_unit, text)
     return rest if re.search(r"\w", rest) else words.sub(r"\1\2", text)
+
+
+def _without_unit(found: re.Match[str]) -> str:
+    """Nothing for a unit; words that change the number, or part it from another, stay."""
+    words = found[1] or found[2] or ""
+    counts = set(words.lower().split()) & (_NUMBER_WORDS | set(_SCALES))
+    return f" {words if counts or found['next'] else ''} {found['next'] or ''}"
 
 
 def _letters(text: str) -> str:

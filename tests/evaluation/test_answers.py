@@ -70,6 +70,23 @@ GSM8K = [
     ("The answer is that she has 18 apples.", "18", True),
     (r"\boxed{2\frac{1}{2}}", "2.5", False),
     (r"\boxed{05}", "5", True),
+    (r"\boxed{18 dollars}", "18", True),
+    (r"\boxed{5 miles per hour}", "5", True),
+    (r"\boxed{12 cm^2}", "12", True),
+    (r"\boxed{12 \text{ cm}^2}", "12", True),
+    (r"\boxed{3 m/s}", "3", True),
+    (r"\boxed{\underline{18}}", "18", True),
+    (r"\boxed{\color{red}{18}}", "18", False),
+    # Words that multiply.
+    (r"\boxed{18 million}", "18000000", False),
+    (r"\boxed{\$1.5 \text{ million}}", "1500000", False),
+    (r"\boxed{2 dozen}", "24", False),
+    (r"\boxed{5 hundred}", "500", False),
+    ("The answer is 2 hundred thousand.", "200000", False),
+    # What is ruled out.
+    ("The answer is not 18. It is 20.", "20", True),
+    ("The answer is not 18 but 20.", "20", True),
+    ("The answer is 5, not 6.", "5", True),
     # Headings and empty boxes are no answers.
     ("#### 1. First\n4 + 4 = 8\n#### 2. Last\nSo \\boxed{8}", "8", True),
     ("#### Step 2\nThe answer is 8", "8", True),
@@ -91,6 +108,25 @@ GSM8K_WRONG = [
     (r"\boxed{1,05}", "105"),
     (r"\boxed{-5}", "5"),
     (r"\boxed{5.5}", "5"),
+    # A second number, arithmetic and scales are no units.
+    (r"\boxed{2 hours 30 minutes}", "2"),
+    (r"\boxed{2 \text{ hours } 30 \text{ minutes}}", "2"),
+    ("The answer is 2 hours 30 minutes.", "2"),
+    ("The answer is 2 hours, 30 minutes.", "2"),
+    (r"\boxed{3 feet 6 inches}", "3"),
+    ("#### 3 feet 6 inches", "3"),
+    ("#### 3 feet 6 inches", "6"),
+    (r"\boxed{5 minus 3}", "5"),
+    (r"\boxed{5 times 3}", "5"),
+    (r"\boxed{5 minus three}", "5"),
+    (r"\boxed{5 apples plus 3 oranges}", "5"),
+    ("The answer is 5 minus 3.", "5"),
+    (r"\boxed{18M}", "18"),
+    (r"\boxed{18e3}", "18"),
+    (r"\boxed{5 \text{ million}}", "5"),
+    (r"\boxed{5 \text{ hundred}}", "5"),
+    ("The answer is not 18. It is 20.", "18"),
+    ("The answer is not 18.", "18"),
 ]
 MATH500 = [
     (r"\boxed{\dfrac{1}{2}}", r"\frac{1}{2}"),
@@ -136,6 +172,9 @@ MATH500_WRONG = [
     (r"\boxed{x+3}", "3"),
     (r"\boxed{\frac{1}{2}", r"\frac{1}{2}"),
     (r"\boxed{1}", "1,-2"),
+    (r"\boxed{5 \text{ million}}", "5"),
+    (r"\boxed{5 \text{ hundred}}", "5"),
+    (r"\boxed{x \text{ million}}", "x"),
     ("", "1"),
 ]
 
@@ -352,3 +391,30 @@ def test_words_are_no_products() -> None:
     assert not same_answer("seat", "east", numeric=False)
     assert same_answer("East", "east", numeric=False)
     assert same_answer("yx", "xy", numeric=False)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        "9^{9^{9^9}}",
+        "9^{999999999}",
+        "((9^{99})^{99})^{99}",
+        "1000000!",
+        "9!!!",
+        r"\frac{1}{9^{9^9}}",
+        "1+" * 20_000 + "1",
+    ],
+)
+def test_what_is_too_large_is_wrong_at_once(value: str, caplog: pytest.LogCaptureFixture) -> None:
+    same_answer("2+3", "5", numeric=False)  # loads the grammar
+    start = time.perf_counter()
+    for numeric in (True, False):
+        assert not same_answer(value, "5", numeric)
+    assert time.perf_counter() - start < 2  # a timeout takes 5 s
+    assert not caplog.records
+
+
+def test_a_long_value_is_right_where_it_is_the_target() -> None:
+    long = "+".join(f"x_{{{n}}}" for n in range(100))
+    assert same_answer(long.replace("+", " + "), long, numeric=False)
+    assert not same_answer(f"{long}+1", long, numeric=False)
