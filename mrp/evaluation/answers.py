@@ -143,7 +143,7 @@ def marked_answer(reply: str) -> str | None:
         for text in reversed(marked)
         if to_number(text) is not None or begins.match(_CURRENCY.sub("", text))
     )
-    return next((str(text) for text in answers), None)
+    return next((_value(str(text), numeric=True) for text in answers), None)
 
 
 def last_boxed(text: str) -> str | None:
@@ -313,6 +313,8 @@ def to_number(text: str, any_unit: bool = True) -> Fraction | None:
     scale = 1
     while words and words[0] in _SCALES:
         scale *= _SCALES[words.pop(0)]
+    if words[-1:] == ["times"]:
+        words.pop()  # how often, where nothing follows to be multiplied
     if (_NO_UNITS | set(_SCALES)) & {*words, *(word.lower() for word in words)}:
         return None
     value = Fraction(found["value"].replace(",", "")) / int(found["below"] or 1)

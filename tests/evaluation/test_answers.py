@@ -77,6 +77,10 @@ GSM8K = [
     (r"\boxed{3 m/s}", "3", True),
     (r"\boxed{\underline{18}}", "18", True),
     (r"\boxed{\color{red}{18}}", "18", False),
+    (r"\boxed{18 \text{ times}}", "18", True),
+    ("She ran. The answer is 18 times.", "18", True),
+    ("#### 18 - done", "18", True),
+    ("#### $18 (step 3)", "18", False),
     # Words that multiply.
     (r"\boxed{18 million}", "18000000", False),
     (r"\boxed{\$1.5 \text{ million}}", "1500000", False),
