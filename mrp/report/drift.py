@@ -8,7 +8,6 @@ hundred cells some always look unusual.
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -20,6 +19,7 @@ import numpy as np
 from mrp.errors import UserError
 from mrp.io import atomic_write_text, read_json
 from mrp.report.cells import DASH, percent, points, signed, times
+from mrp.report.frame import sample_lines
 from mrp.report.statistics import Bools, Estimate, Floats, curve, mcnemar, paired_difference
 from mrp.report.statistics import percentile as interval_of
 from mrp.report.templating import environment_of_templates
@@ -156,13 +156,11 @@ def _records(folder: Path) -> dict[str, dict[str, Any]]:
 def _answers(folder: Path, job: str, record: dict[str, Any]) -> dict[str, Answers]:
     path = Path(folder) / "runs" / job / "samples.jsonl"
     try:
-        lines = [json.loads(line) for line in path.read_text("utf-8").split("\n") if line]
+        lines = sample_lines(path)
         return {
             task: _task_answers([line for line in lines if line["task"] == task], entry["speed"])
             for task, entry in record["tasks"].items()
         }
-    except FileNotFoundError:
-        raise UserError(f"{path}: no such file, though its record is there: run again") from None
     except (KeyError, TypeError, ValueError) as error:
         raise UserError(f"{path}: damaged ({error!r}): delete it and run again") from None
 

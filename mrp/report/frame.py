@@ -210,13 +210,24 @@ def _numbers(entry: dict[str, Any], outcome: Outcome) -> dict[str, float | None]
 def _read_samples(path: Path, tasks: Sequence[str]) -> dict[str, Outcome]:
     """The outcomes of a job's tasks."""
     try:
-        # Not splitlines(): an answer may hold other line breaks than the one that ends a line.
-        lines = [json.loads(line) for line in path.read_text("utf-8").split("\n") if line]
+        lines = sample_lines(path)
         return {task: _outcome([line for line in lines if line["task"] == task]) for task in tasks}
-    except FileNotFoundError:
-        raise UserError(f"{path}: no such file, though its record is there: run again") from None
     except (KeyError, TypeError, ValueError) as error:
         raise UserError(_damaged(path, error)) from None
+
+
+def sample_lines(path: Path) -> list[dict[str, Any]]:
+    """The samples beside a record, as JSON values in the order of the file.
+
+    Raises:
+        UserError: the file is missing.
+        ValueError: a line is not JSON, or the file is not UTF-8.
+    """
+    try:
+        # Not splitlines(): an answer may hold other line breaks than the one that ends a line.
+        return [json.loads(line) for line in path.read_text("utf-8").split("\n") if line]
+    except FileNotFoundError:
+        raise UserError(f"{path}: no such file, though its record is there: run again") from None
 
 
 def _outcome(lines: list[dict[str, Any]]) -> Outcome:

@@ -6,7 +6,6 @@ are drawn by a script of its own.
 
 from __future__ import annotations
 
-import json
 import os
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -20,6 +19,7 @@ from mrp.errors import UserError
 from mrp.grid import Job, Layout, Suite, jobs
 from mrp.io import atomic_write_text, read_json
 from mrp.report.cells import percent
+from mrp.report.frame import sample_lines
 from mrp.report.statistics import wilson
 from mrp.report.templating import environment_of_templates
 from mrp.schema import HeadsFrom
@@ -178,11 +178,7 @@ def _tasks(
 
 
 def _samples(layout: Layout, job: Job) -> list[dict[str, Any]]:
-    path = layout.run_dir(job.id) / "samples.jsonl"
-    try:
-        return [json.loads(line) for line in path.read_text("utf-8").split("\n") if line]
-    except FileNotFoundError:
-        raise UserError(f"{path}: no such file, though its record is there: run again") from None
+    return sample_lines(layout.run_dir(job.id) / "samples.jsonl")
 
 
 Pair = tuple[dict[str, Any], dict[str, Any] | None]
