@@ -78,6 +78,11 @@ class Pages:
     runs: tuple[Path, ...]
 
 
+# The baseline that was read last, by its job, its samples by problem: the jobs of one backbone and
+# group of tasks come one after the other, and all look at the same one.
+Held = dict[str, dict[tuple[str, int], dict[str, Any]]]
+
+
 def write_pages(suite: Suite, results: Path, heads: HeadsFrom = "released") -> Pages:
     """Write a page for every job of the suite that has a record, and the list of them.
 
@@ -88,12 +93,13 @@ def write_pages(suite: Suite, results: Path, heads: HeadsFrom = "released") -> P
     environment = environment_of_templates()
     everything = jobs(suite, heads)
     listed = []
+    held: Held = {}
     for job in everything:
         if not layout.record(job.id).exists():
             continue
         record = read_json(layout.record(job.id))
         try:
-            page = _page(environment, layout, job, _static_of(job, everything), record)
+            page = _page(environment, layout, job, _static_of(job, everything), held, record)
             scores = [(task, _accuracy(entry)) for task, entry in record["tasks"].items()]
         except (KeyError, TypeError, ValueError) as error:
             raise UserError(
@@ -128,13 +134,14 @@ def _page(
     layout: Layout,
     job: Job,
     static: Job | None,
+    held: Held,
     record: dict[str, Any],
 ) -> str:
     return environment.get_template("run.html.j2").render(
         suite=layout.suite.name,
         job=job.id,
         title=_title(record),
-        tasks=list(_tasks(layout, job, static, record)),
+        tasks=list(_tasks(layout, job, static, held, record)),
         provenance=_provenance(record),
         command=_rerun(layout, job),
         static=static and static.id,
@@ -154,12 +161,16 @@ def _static_of(job: Job, everything: Sequence[Job]) -> Job | None:
 
 
 def _tasks(
-    layout: Layout, job: Job, static: Job | None, record: dict[str, Any]
+    layout: Layout, job: Job, static: Job | None, held: Held, record: dict[str, Any]
 ) -> Iterator[TaskPage]:
     samples = _samples(layout, job)
     beside: dict[tuple[str, int], dict[str, Any]] = {}
     if static is not None and static.id != job.id and layout.record(static.id).exists():
-        beside = {(line["task"], line["doc_id"]): line for line in _samples(layout, static)}
+        if static.id not in held:
+            held.clear()
+            lines = _samples(layout, static)
+            held[static.id] = {(line["task"], line["doc_id"]): line for line in lines}
+        beside = held[static.id]
     for task, entry in record["tasks"].items():
         mine = [line for line in samples if line["task"] == task]
         pairs = [(line, beside.get((task, line["doc_id"]))) for line in mine]
