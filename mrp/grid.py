@@ -70,7 +70,7 @@ class Job:
     """One decode job: a mode with its options, on one backbone, over a group of tasks.
 
     `options` holds the mode's own options only, defaults filled in; `head_source` is "released" or
-    "trained". `digest` covers everything that changes the result but the bytes of the checkpoints
+    "trained", `head_seed_of` the head of which `head` is a repetition. `digest` covers everything that changes the result but the bytes of the checkpoints
     and of a benchmark's data file. Those are for the workflow, which runs a job again whose data
     file changed: a digest of them could not be known before they are fetched, nor after they were
     removed to make room, when the records are still good.
@@ -85,6 +85,7 @@ class Job:
     head_source: str | None
     options: dict[str, Any]
     digest: str
+    head_seed_of: str | None = None
 
 
 def jobs(suite: Suite, heads: HeadsFrom = "released") -> list[Job]:
@@ -101,6 +102,8 @@ def jobs(suite: Suite, heads: HeadsFrom = "released") -> list[Job]:
     labels = task_labels(suite)
     cells = product(suite.backbones, zip(labels, suite.tasks, strict=True), enumerate(suite.grid))
     for backbone, (label, tasks), (index, entry) in cells:
+        if entry.backbone is not None and backbone not in entry.backbone:
+            continue
         for head, options in _cells(entry):
             source = suite.heads[head].source(heads) if head is not None else None
             either = head is not None and source != suite.heads[head].source()
@@ -129,6 +132,7 @@ def jobs(suite: Suite, heads: HeadsFrom = "released") -> list[Job]:
                         "options": options,
                     }
                 ),
+                head_seed_of=suite.heads[head].seed_of if head is not None else None,
             )
     return list(found.values())
 

@@ -67,6 +67,7 @@ K = Annotated[Any, AfterValidator(_lookahead)]
 # Names become parts of job ids and of folder names.
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")]
 Count = Annotated[int, Field(ge=1)]
+MOST_JOBS = 16  # on one GPU: each has its own context of half a GiB
 MOST_PROBLEMS = 10_000  # of a generated test set: seconds to draw, and more tell nothing new
 
 
@@ -88,11 +89,16 @@ class BackboneSpec(Strict):
 
 
 class HeadSpec(Strict):
-    """A head, likewise; its `path` may hold {backbone}, the backbone's name in the suite."""
+    """A head, likewise; its `path` may hold {backbone}, the backbone's name in the suite.
+
+    `seed_of` names the head of which this is a repetition with another seed: the reports show the
+    spread between the two, and not a second head.
+    """
 
     variant: Literal["default", "k2", "direct"]
     path: str | None = None
     train: dict[str, Any] | None = None
+    seed_of: str | None = None
 
     def source(self, heads: HeadsFrom = "released") -> Literal["released", "trained"]:
         """How a record calls it: "released" (found at `path`) or "trained" (by the workflow).
@@ -110,7 +116,7 @@ class DataSpec(Strict):
     `benchmarks` is the directory of the others: `<task>.jsonl` each, as `mrp fetch` writes it.
     """
 
-    level: Literal["embedded", "hard"] = "embedded"
+    level: Literal["embedded", "hard", "replica"] = "embedded"
     test: Annotated[int, Field(ge=1, le=MOST_PROBLEMS)] = 128
     benchmarks: Annotated[str, Field(min_length=1)] = "data/benchmarks"
 
@@ -142,8 +148,9 @@ class DecodingSpec(Strict):
 
 
 class GridEntry(Strict):
-    """Cells of the grid: the lists multiply."""
+    """Cells of the grid: the lists multiply. Without `backbone` they are those of all backbones."""
 
+    backbone: Listed[str] | None = None
     mode: Literal["static", "dynamic", "direct", "speculative", "self_speculative", "remask"]
     head: Listed[str] | None = None
     k: Listed[K] | None = None
@@ -157,10 +164,15 @@ class GridEntry(Strict):
 
 
 class Suite(Strict):
-    """A whole experiment: what is decoded, by which models, in which ways."""
+    """A whole experiment: what is decoded, by which models, in which ways.
+
+    `jobs_per_gpu` is how many workflow jobs share a GPU: more than one pays where the models are so
+    small that a job's start takes longer than its decoding.
+    """
 
     name: Name
     seed: Annotated[int, Field(ge=0)] = 0
+    jobs_per_gpu: Annotated[int, Field(ge=1, le=MOST_JOBS)] = 1
     backbones: Annotated[dict[Name, BackboneSpec], Field(min_length=1)]
     heads: dict[Name, HeadSpec] = {}
     tasks: Annotated[list[Listed[Name]], Field(min_length=1)]

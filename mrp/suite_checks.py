@@ -164,6 +164,7 @@ def problems(suite: Suite, stem: str) -> Iterator[str]:
     for name, head in suite.heads.items():
         yield from _source_problems(f"heads.{name}", head, "head")
         yield from _fit_problems(suite, name, head)
+        yield from _repetition_problems(suite, name, head)
     known = known_tasks()
     for index, group in enumerate(suite.tasks):
         if group in suite.tasks[:index]:
@@ -225,11 +226,30 @@ def _fit_problems(suite: Suite, name: str, head: HeadSpec) -> Iterator[str]:
             )
 
 
+def _repetition_problems(suite: Suite, name: str, head: HeadSpec) -> Iterator[str]:
+    """What `seed_of` names must be a head of the same kind, and itself no repetition."""
+    if head.seed_of is None:
+        return
+    where, original = f"heads.{name}.seed_of", suite.heads.get(head.seed_of)
+    others = [other for other, spec in suite.heads.items() if spec.seed_of is None]
+    if original is None or original.seed_of is not None:
+        yield f"{where}: {head.seed_of!r} is no head to repeat: {one_of(others, head.seed_of)}"
+    elif original.variant != head.variant:
+        yield (
+            f"{where}: {head.seed_of!r} has variant {original.variant!r}, this head "
+            f"{head.variant!r}: a repetition differs by its seed alone"
+        )
+
+
 def _entry_problems(
     where: str, entry: GridEntry, suite: Suite, sizes: dict[str, int]
 ) -> Iterator[str]:
     """Check one grid entry; `sizes` holds the known block sizes by backbone."""
     shape = MODES[entry.mode]
+    for backbone in entry.backbone or []:
+        if backbone not in suite.backbones:
+            known = one_of(suite.backbones, backbone)
+            yield f"{where}.backbone: there is no backbone {backbone!r}: {known}"
     for option in OPTIONS:
         given = getattr(entry, option) is not None
         if given and option not in shape.required + shape.optional:

@@ -137,6 +137,7 @@ def _labels(suite: Suite, job: Job) -> dict[str, Any]:
         "head": job.head,
         "head_variant": head.variant if head else None,
         "head_source": job.head_source,
+        "head_seed_of": job.head_seed_of,
         **{name: job.options.get(name) for name in OPTIONS},
         **({"k": AUTO} if job.options.get("k") == "auto" else {}),
         "status": "",
