@@ -66,6 +66,7 @@ def task_summary(
         "n": len(samples),
         **task_scores(samples),
         "counts": counts,
+        **({"accepted_rounds": accepted_rounds(samples)} if counts["proposed"] else {}),
         "tpf": tokens_per_forward(counts),
         "tpf_end_to_end": tokens_per_forward_end_to_end(counts),
         "answer_tokens_mean": counts["answer_tokens"] / len(samples),
@@ -73,6 +74,18 @@ def task_summary(
         "tokens_per_second": counts["answer_tokens"] / seconds,
         "speed": speed,
     }
+
+
+def accepted_rounds(samples: Sequence[Sample]) -> list[int]:
+    """How many rounds with drafts accepted 0, 1, 2, ... of them, from the samples' traces."""
+    found: Counter[int] = Counter()
+    for sample in samples:
+        trace = sample.decoded.trace
+        drafted = zip(trace.step, trace.source, strict=True)
+        sizes = Counter(step for step, source in drafted if source == "draft").values()
+        found.update(sizes)
+        found[0] += sample.decoded.counts["verify"] - len(sizes)
+    return [found[size] for size in range(max(found) + 1)]
 
 
 def task_scores(samples: Sequence[Sample]) -> dict[str, Any]:

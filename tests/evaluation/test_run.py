@@ -87,6 +87,10 @@ def test_record_and_samples_agree(
         assert task["tpf"] == pytest.approx(total["generated"] / forwards)
         assert task["tpf_end_to_end"] == pytest.approx(tokens_per_forward_end_to_end(total))
         assert task["answer_tokens_mean"] == pytest.approx(total["answer_tokens"] / len(ours))
+        rounds = task["accepted_rounds"]
+        assert len(rounds) <= 4  # of K = 3
+        assert sum(rounds) == total["verify"]
+        assert sum(size * often for size, often in enumerate(rounds)) == total["accepted"]
         assert task["speed"]["prompts"] == 4
         assert task["speed"]["device"] == "cpu"
     for sample in samples:
