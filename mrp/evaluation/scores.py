@@ -32,7 +32,7 @@ from mrp.source import code_version
 # The source that turns replies into scores.
 SCORE_CODE = (
     "evaluation/answers.py",
-    "evaluation/programs.py",
+    "evaluation/program*.py",
     "evaluation/sandbox.py",
     "evaluation/guest/*.py",
     "evaluation/scoring.py",
