@@ -31,9 +31,10 @@ COUNTERS = (
 )
 OUTDATED = "outdated"
 AUTO = float("inf")  # K where a mode chose it itself: beyond all that were given
-NUMERIC_OPTIONS = ("k", "steps", "tau", "scale", "delta", "shortlist")
+NUMERIC_OPTIONS = ("k", "steps", "tau", "scale", "delta", "shortlist", "cap")
 # Every row has all columns, also where a mode has no such number (NaN) or a job has no record.
 NUMBERS = (
+    "head_layers",
     *("n", "correct", "accuracy", "accuracy_low", "accuracy_high", "paper_rule_correct"),
     *("tpf", "tpf_low", "tpf_high", "tpf_end_to_end"),
     *("forwards_per_answer", "other_forwards_per_answer", "head_per_token"),
@@ -99,8 +100,9 @@ def load_results(suite: Suite, results: Path, heads: HeadsFrom = "released") -> 
         try:
             found = _read_samples(layout.run_dir(job.id) / "samples.jsonl", job.tasks)
             for task in job.tasks:
-                numbers = _numbers(record["tasks"][task], found[task])
-                rows.append({**labels, "task": task, "status": "done", "note": "", **numbers})
+                entry = record["tasks"][task]
+                done = {"status": "done", **_numbers(entry, found[task]), **_extent(record, entry)}
+                rows.append({**labels, "task": task, "note": "", **done})
                 outcomes[job.id, task] = found[task]
             notes = {task: record["tasks"][task].get("notes", []) for task in job.tasks}
             provenance.append({"job": job.id, "notes": notes, **record["provenance"]})
@@ -206,6 +208,13 @@ def _numbers(entry: dict[str, Any], outcome: Outcome) -> dict[str, float | None]
         "tokens_per_second": entry["tokens_per_second"],
         **counts,
     }
+
+
+def _extent(record: dict[str, Any], entry: dict[str, Any]) -> dict[str, Any]:
+    """The head's layers, and the rounds that accepted 0, 1, 2, ... drafts ("" if none was made)."""
+    head = record["head"] or {"layers": None}
+    rounds = " ".join(str(int(often)) for often in entry.get("accepted_rounds", ()))
+    return {"head_layers": head.get("layers"), "accepted_rounds": rounds}
 
 
 def _read_samples(path: Path, tasks: Sequence[str]) -> dict[str, Outcome]:
