@@ -31,7 +31,7 @@ try:
     HEADS = grid.heads_from(config["heads"])
     JOBS = {job.id: job for job in grid.jobs(SUITE, HEADS)}
     GPU = gpu_per_job(config["device"])
-    TRAIN_GPUS = gpu_per_job(config["device"], config["gpus_per_training"])
+    TRAIN_GPUS = gpu_per_job(config["device"], config["gpus_per_training"], SUITE.jobs_per_gpu)
     PATHS = grid.Layout(SUITE, heads=HEADS)
     check_folders(
         [
@@ -52,9 +52,11 @@ except UserError as error:
 if workflow.output_settings.dryrun and (MISSING := grid.missing_pieces(SUITE, HEADS)):
     logger.warning(f"mrp: note: {grid.missing_message(SUITE, MISSING, HEADS)}")
 
-# GPUs that may be busy at once, where --resources does not say it: those of this machine.
+# GPUs that may be busy at once, where --resources does not say it: those of this machine. A job
+# asks for one place, of which a GPU has as many as the suite says.
 if visible_devices():
-    workflow.global_resources.setdefault("gpu", len(visible_devices()))
+    gpus = workflow.global_resources.get("gpu", len(visible_devices()))
+    workflow.global_resources["gpu"] = gpus * SUITE.jobs_per_gpu
 
 # The rules' `mrp` is the one beside this Python, also where its environment is not activated.
 os.environ.update(PATH=f"{os.path.dirname(sys.executable)}{os.pathsep}{os.getenv('PATH')}")

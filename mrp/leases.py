@@ -3,6 +3,9 @@
 Snakemake's `resources: gpu=N` bounds how many GPUs are busy at once but hands out no index, so that
 jobs started together would all sit on device 0. Each process therefore locks as many devices as it
 needs and shows itself only those. The locks live with the process: a kill -9 frees them.
+
+A device may have several places (`share`, a suite's jobs_per_gpu), each a lock of its own; who has
+one takes turns with the others (`mrp.turns`).
 """
 
 from __future__ import annotations
@@ -15,13 +18,15 @@ import shutil
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache
+from itertools import product
 from pathlib import Path
 
 from mrp.errors import UserError
 from mrp.locks import POLL_SECONDS, release, try_lock
+from mrp.turns import take_turns
 
 logger = logging.getLogger(__name__)
 
@@ -52,12 +57,13 @@ def visible_devices() -> list[str]:
     return names
 
 
-def gpu_per_job(device: str, count: object = 1) -> int:
+def gpu_per_job(device: str, count: object = 1, share: int = 1) -> int:
     """How many GPUs a workflow job asks its scheduler for: `count`, or none on a machine without.
 
     Args:
         device: the workflow's setting.
         count: one, or the setting gpus_per_training.
+        share: jobs that share a GPU.
 
     Raises:
         UserError: an unknown device, no whole number of at least 1, or more than are visible.
@@ -66,6 +72,11 @@ def gpu_per_job(device: str, count: object = 1) -> int:
         raise UserError(f"device: {device!r} is not one of {', '.join(DEVICES)}")
     if not isinstance(count, int) or isinstance(count, bool) or count < 1:
         raise UserError(f"gpus_per_training: {count!r} is no whole number of at least 1")
+    if share > 1 and count > 1:
+        raise UserError(
+            f"gpus_per_training: {count} does not go with the suite's jobs_per_gpu: {share}: a job "
+            "that needs several GPUs shares none; set one of the two to 1"
+        )
     if device == "cuda":  # also from a cluster's login node, which has none itself
         return count
     names = visible_devices() if device == "auto" else []
@@ -78,20 +89,21 @@ def gpu_per_job(device: str, count: object = 1) -> int:
 
 
 @contextlib.contextmanager
-def lease(device: str = "auto") -> Iterator[str]:
+def lease(device: str = "auto", share: int = 1) -> Iterator[str]:
     """Hold one device while the block runs and yield its torch name (see `lease_many`)."""
-    with lease_many(device, 1) as leased:
+    with lease_many(device, 1, share) as leased:
         yield leased.device
 
 
 @contextlib.contextmanager
-def lease_many(device: str = "auto", count: int = 1) -> Iterator[Leased]:
-    """Hold `count` devices while the block runs, alone among the processes that lease.
+def lease_many(device: str = "auto", count: int = 1, share: int = 1) -> Iterator[Leased]:
+    """Hold `count` devices while the block runs, with at most `share` - 1 others on each.
 
     "auto" takes GPUs where there is one, else the CPU. Waits while too few are free. Enter before
     anything touches CUDA, since CUDA reads the visible devices once. Taken without waiting, as
     there is no choice: a device that the user names ("cuda:N") and a single one that a scheduler
-    assigned. Left alone: the devices of torchrun's workers, which divide them among themselves.
+    assigned. One device that is shared is used in turns (`mrp.turns`). Left alone: the devices of
+    torchrun's workers, which divide them among themselves.
 
     Raises:
         UserError: an unknown name, fewer visible GPUs than `count`, "cuda" on a machine without a
@@ -104,7 +116,8 @@ def lease_many(device: str = "auto", count: int = 1) -> Iterator[Leased]:
         if count > 1:
             raise UserError(f"--device {device} is one GPU, --gpus is {count}: use --device cuda")
         index = int(device.partition(":")[2])
-        with _marked(list(names.values())[index : index + 1]):
+        keys = list(names.values())[index : index + 1]
+        with _marked(keys), _turns(keys, share):
             yield Leased(device)
         return
     if not names:
@@ -126,14 +139,15 @@ def lease_many(device: str = "auto", count: int = 1) -> Iterator[Leased]:
         )
     before = os.environ.get(VISIBLE)
     if len(names) == 1 and before is not None:
-        with _marked(list(names.values())):
+        with _marked(list(names.values())), _turns(names.values(), share):
             yield Leased(torch_name)
         return
-    locks = _wait_for(names, count)
+    locks = _wait_for(names, count, share)
     # In CUDA's order, not in that of the locks, so that every process counts them alike.
     os.environ[VISIBLE] = ",".join(name for name in names if name in locks)
     try:
-        yield Leased(torch_name, count)
+        with _turns([names[name] for name in locks], share):
+            yield Leased(torch_name, count)
     finally:
         if before is None:
             del os.environ[VISIBLE]
@@ -143,8 +157,10 @@ def lease_many(device: str = "auto", count: int = 1) -> Iterator[Leased]:
             release(descriptor)
 
 
-def _wait_for(names: dict[str, str], count: int) -> dict[str, int]:
-    """Lock `count` of the devices; returns the locks' descriptors by device name.
+def _wait_for(names: dict[str, str], count: int, share: int = 1) -> dict[str, int]:
+    """Lock a place on `count` of the devices; returns the locks' descriptors by device name.
+
+    A device has `share` places; of all the free ones that on the least busy device is taken.
 
     All or nothing, so that two processes never wait for each other: whoever got too few gives them
     back. But for one: the process in the waiting place keeps what it has until the others, who wait
@@ -156,9 +172,9 @@ def _wait_for(names: dict[str, str], count: int) -> dict[str, int]:
     told = False
     try:
         while True:
-            for name, key in names.items():
+            for number, (name, key) in product(range(share), names.items()):
                 if len(locks) < count and name not in locks:
-                    descriptor = _try(folder, f"gpu-{key}.lock")
+                    descriptor = _try(folder, _place(key, number))
                     if descriptor is not None:
                         locks[name] = descriptor
             if len(locks) == count:
@@ -191,13 +207,29 @@ def _marked(keys: list[str]) -> Iterator[None]:
     locks = []
     for key in keys:
         with contextlib.suppress(UserError):
-            locks.append(_try(_lock_folder(), f"gpu-{key}.lock"))
+            locks.append(_try(_lock_folder(), _place(key)))
     try:
         yield
     finally:
         for descriptor in locks:
             if descriptor is not None:
                 release(descriptor)
+
+
+@contextlib.contextmanager
+def _turns(keys: Iterable[str], share: int) -> Iterator[None]:
+    """Take turns on the leased device where others may share it."""
+    keys = list(keys)
+    if share == 1 or len(keys) != 1:
+        yield
+        return
+    with take_turns(_lock_folder(), keys[0]):
+        yield
+
+
+def _place(key: str, number: int = 0) -> str:
+    """The name of a lock: a device has one for every job that it may have."""
+    return f"gpu-{key}.{number}.lock" if number else f"gpu-{key}.lock"
 
 
 def _lock_folder() -> Path:

@@ -113,7 +113,22 @@ MISTAKES = {
         entry(mode="specultive", k=2),
         ["grid[0].mode: 'specultive' is not allowed: did you mean speculative?", "static, dyn"],
     ),
-    "unknown option": (entry(mode="static", K=2), ["grid[0]: unknown key 'K': allowed: mode, "]),
+    "unknown option": (
+        entry(mode="static", K=2),
+        ["grid[0]: unknown key 'K': allowed: backbone, "],
+    ),
+    "unknown backbone of an entry": (
+        entry(mode="static", backbone="s"),
+        ["grid[0].backbone: there is no backbone 's': allowed: S"],
+    ),
+    "a repetition of nothing": (
+        set_("heads", "k2", "seed_of", to="k3"),
+        ["heads.k2.seed_of: 'k3' is no head to repeat"],
+    ),
+    "a repetition of another kind": (
+        set_("heads", "again", to={"variant": "default", "path": "x", "seed_of": "k2"}),
+        ["heads.again.seed_of: 'k2' has variant 'k2', this head 'default'"],
+    ),
     "text for a number": (
         entry(mode="self_speculative", k="3"),
         ["grid[0].k: '3' is not allowed: must be a valid integer"],

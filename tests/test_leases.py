@@ -6,6 +6,7 @@ import contextlib
 import errno
 import logging
 import os
+import select
 import signal
 import subprocess
 import sys
@@ -40,7 +41,7 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 HOLD = """
 import os, sys, time
 from mrp.leases import lease_many
-with lease_many("cuda", {count}) as leased:
+with lease_many("cuda", {count}, {share}) as leased:
     print(os.environ["CUDA_VISIBLE_DEVICES"], flush=True)
     {body}
 """
@@ -51,8 +52,10 @@ def start() -> Iterator[Start]:
     """Starts processes that take a lease, and ends them."""
     running: list[subprocess.Popen[str]] = []
 
-    def begin(body: str = "time.sleep(60)", count: int = 1) -> subprocess.Popen[str]:
-        code = HOLD.format(body=body, count=count)
+    def begin(
+        body: str = "time.sleep(60)", count: int = 1, share: int = 1
+    ) -> subprocess.Popen[str]:
+        code = HOLD.format(body=body, count=count, share=share)
         process = subprocess.Popen(
             [sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, start_new_session=True
         )
@@ -72,6 +75,31 @@ def leased(process: subprocess.Popen[str]) -> str:
     """The device that a process got; waits for it."""
     assert process.stdout is not None
     return process.stdout.readline().strip()
+
+
+def test_jobs_that_share_spread_over_the_devices_and_fill_their_places(start: Start) -> None:
+    first = [leased(start(share=2)) for _ in range(2)]
+    assert sorted(first) == ["0", "1"]
+    second = [leased(start(share=2)) for _ in range(2)]
+    assert sorted(second) == ["0", "1"]
+    waiting = start(share=2)
+    assert waiting.stdout is not None
+    assert not select.select([waiting.stdout], [], [], 1.0)[0]
+    assert leased(start(share=3)) == "0"  # a suite with more places finds one
+
+
+def test_a_shared_device_is_used_in_turns(tmp_path: Path) -> None:
+    folder = tmp_path / f"mrp-leases-{os.getuid()}"
+    with lease("cuda"):
+        assert not list(folder.glob("room-*"))
+    with lease("cuda", share=2):
+        assert [path.name for path in folder.glob("room-*")] == ["room-0.lock"]
+
+
+def test_several_gpus_a_training_do_not_go_with_shared_ones() -> None:
+    assert gpu_per_job("auto", 2, 1) == 2
+    with pytest.raises(UserError, match=r"gpus_per_training: 2 .* jobs_per_gpu: 3"):
+        gpu_per_job("auto", 2, 3)
 
 
 def test_four_jobs_on_two_devices_never_share_one(start: Start, tmp_path: Path) -> None:

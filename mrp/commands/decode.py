@@ -56,7 +56,7 @@ def run(args: argparse.Namespace) -> None:
     head = suite.heads[job.head] if job.head is not None else None
     decoding = suite.decoding
     # Waiting for another process in the directory takes no GPU from others.
-    with run_lock(args.out), lease(args.device) as device:
+    with run_lock(args.out), lease(args.device, suite.jobs_per_gpu) as device:
         from mrp.evaluation.run import Cell, Speed, run_job
 
         cell = Cell(

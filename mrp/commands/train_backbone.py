@@ -39,6 +39,7 @@ def run(args: argparse.Namespace) -> None:
         args,
         f"{where}.train",
         settings.batch_size,
+        suite.jobs_per_gpu,
         train_backbone,
         settings=settings,
         data=data,

@@ -49,6 +49,7 @@ def run(args: argparse.Namespace) -> None:
         args,
         f"{where}.train",
         settings.batch_size,
+        suite.jobs_per_gpu,
         train_head,
         settings=settings,
         backbone_dir=args.backbone_path,

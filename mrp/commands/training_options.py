@@ -38,13 +38,19 @@ def add_training_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run_training(
-    args: argparse.Namespace, where: str, batch_size: int, train: Callable[..., None], **named: Any
+    args: argparse.Namespace,
+    where: str,
+    batch_size: int,
+    jobs_per_gpu: int,
+    train: Callable[..., None],
+    **named: Any,
 ) -> None:
     """Call `train` alone in the run's directory, on as many leased GPUs as asked.
 
     Args:
         args: the command's; `where` names its settings in the suite.
         batch_size: theirs, which must divide over the processes.
+        jobs_per_gpu: the suite's.
         train: `train_backbone` or `train_head`; it gets `out_dir`, `device` and `restart` from
             `args`, and `named`.
 
@@ -57,7 +63,7 @@ def run_training(
 
     # Of torchrun's workers the first one locks for all. Waiting takes no GPU from others.
     directory = args.out if os.environ.get("RANK", "0") == "0" else None
-    with run_lock(directory), lease_many(args.device, args.gpus) as leased:
+    with run_lock(directory), lease_many(args.device, args.gpus, jobs_per_gpu) as leased:
         if batch_size % leased.count:
             raise UserError(
                 f"{where}.batch_size: {batch_size} does not divide over --gpus {leased.count} "

@@ -29,6 +29,7 @@ from mrp.evaluation.requests import Request, answer_text, find_stop, parse_setti
 from mrp.evaluation.tokenizer import check_vocabulary, load_tokenizer
 from mrp.memory import halved, is_out_of_memory
 from mrp.models import load_backbone, load_head
+from mrp.turns import give_way, working
 
 logger = logging.getLogger(__name__)
 
@@ -239,7 +240,7 @@ class MRPModel(LM):  # type: ignore[misc]
             logger.info("resuming: %d of %d samples", len(done), len(unique))
         self.resumed_from += len(done)
         open_keys = [key for key in unique if key not in done]
-        with Progress(len(unique), len(done), progress) as bar:
+        with Progress(len(unique), len(done), progress) as bar, working():
             for key, decoded, seconds in self._decode(open_keys, unique):
                 done[key] = decoded
                 self.seconds += seconds
@@ -247,6 +248,7 @@ class MRPModel(LM):  # type: ignore[misc]
                 if self.journal is not None:
                     how = {"seconds": seconds, "batch_size": self.batch_size_used}
                     self.journal.append(key, {**asdict(decoded), **how})
+                give_way()
         if self.journal is not None:
             self.journal.sync()
         return [

@@ -46,11 +46,12 @@ from mrp.memory import with_halved_batch
 from mrp.models import resolved_revision
 from mrp.source import code_version
 from mrp.speed import paired_speed
+from mrp.turns import alone
 
 logger = logging.getLogger(__name__)
 
 DEFAULT_LENGTH = 112  # new tokens where neither the job nor the task says how many
-OPTIONS = ("k", "tau", "steps", "scale", "condition", "rule", "delta", "shortlist")
+OPTIONS = ("k", "tau", "steps", "scale", "condition", "rule", "delta", "shortlist", "cap")
 
 
 @dataclass(frozen=True)
@@ -295,7 +296,8 @@ def _speeds(
             seed=cell.seed,
         )
         # The entry's own batch_size says which it was.
-        measured = with_halved_batch(measure, cell.speed.batch_size, f"speed of {task}")
+        with alone():
+            measured = with_halved_batch(measure, cell.speed.batch_size, f"speed of {task}")
         speeds[task] = measured
         logger.info("%s: %.2f x the tokens/s of static", task, measured["ratio"])
     return speeds

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Mapping
-from contextlib import nullcontext
+from contextlib import closing, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
@@ -25,6 +25,7 @@ from mrp.training.losses import BackboneObjective, HeadObjective
 from mrp.training.progress import Progress
 from mrp.training.settings import Optimization
 from mrp.training.state import Metrics, Point, load_checkpoint, save_checkpoint
+from mrp.turns import give_way, working
 
 
 @dataclass
@@ -80,8 +81,9 @@ def fit(
     window = _Window(point.step)
     saved = time.perf_counter()
     model.train()
-    try:
+    with closing(progress), working():
         for step in range(point.step, settings.steps):
+            give_way()
             rate = learning_rate(settings, step)
             for group in optimizer.param_groups:
                 group["lr"] = rate
@@ -106,8 +108,6 @@ def fit(
                 save_checkpoint(out_dir, Point(done, seconds), identity, model, optimizer)
                 saved = time.perf_counter()
             window.restart(done)
-    finally:
-        progress.close()
     return outcome
 
 
