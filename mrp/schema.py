@@ -22,21 +22,26 @@ HEADS_FROM: tuple[HeadsFrom, ...] = ("released", "train")
 
 @dataclass(frozen=True)
 class ModeShape:
-    """What a grid entry of one mode must and may say (the same as its class in mrp.decoding)."""
+    """What a grid entry of one mode must and may say (the same as its class in mrp.decoding).
+
+    `lossless`: its text is static decoding's, token for token.
+    """
 
     needs_head: bool
     required: tuple[str, ...] = ()
     optional: tuple[str, ...] = ()
+    lossless: bool = False
 
 
 MODES = {
-    "static": ModeShape(False, optional=("steps",)),
+    "static": ModeShape(False, optional=("steps", "cap")),
     "dynamic": ModeShape(False, required=("tau",)),
     "direct": ModeShape(True, required=("k",), optional=("scale", "shortlist")),
-    "speculative": ModeShape(True, required=("k",), optional=("shortlist",)),
-    "self_speculative": ModeShape(False, required=("k",)),
+    "speculative": ModeShape(True, required=("k",), optional=("shortlist", "cap"), lossless=True),
+    "self_speculative": ModeShape(False, required=("k",), optional=("cap",), lossless=True),
     "remask": ModeShape(True, required=("tau",), optional=("condition", "rule", "delta")),
 }
+LOSSLESS = tuple(name for name, mode in MODES.items() if mode.lossless)
 # All options in the order in which a job's id names them, each with what a mode does without it.
 OPTIONS: dict[str, Any] = {
     "k": None,
@@ -47,6 +52,7 @@ OPTIONS: dict[str, Any] = {
     "rule": "confidence",
     "delta": 1.0,
     "shortlist": 0,
+    "cap": 1.0,
 }
 AUTO_K = ("speculative", "self_speculative")  # the modes that may choose K themselves: k: auto
 
@@ -161,6 +167,7 @@ class GridEntry(Strict):
     rule: Listed[Literal["confidence", "residual"]] | None = None
     delta: Listed[float] | None = None
     shortlist: Listed[int] | None = None
+    cap: Listed[float] | None = None
 
 
 class Suite(Strict):

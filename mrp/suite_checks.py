@@ -287,6 +287,9 @@ def _entry_problems(
     for shortlist in entry.shortlist or []:
         if shortlist < 0:
             yield f"{where}.shortlist: {shortlist} is not allowed: tokens, or 0 for all of them"
+    for cap in entry.cap or []:
+        if not 0 < cap <= 1:
+            yield f"{where}.cap: {cap} is not allowed: above 0 and at most 1, which is no cap"
     for steps in entry.steps or []:
         if steps < 1 or (block and steps > block):
             yield f"{where}.steps: {steps} is not allowed: 1 to the block length{blocks}"

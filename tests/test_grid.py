@@ -76,7 +76,7 @@ def test_lists_multiply_and_ids_are_readable(tmp_path: Path) -> None:
 
 def test_options_hold_the_defaults_that_apply(tmp_path: Path) -> None:
     found = by_id(suite(tmp_path))
-    assert found["S.mini.static"].options == {}
+    assert found["S.mini.static"].options == {"cap": 1.0}
     assert found["S.mini.direct.k2.k1"].options == {"k": 1, "scale": 1.0, "shortlist": 0}
     assert found["S.mini.remask.k2.tau0.5.masked"].options == {
         "tau": 0.5,

@@ -9,7 +9,7 @@ from typing import Any
 import mrp
 from mrp.errors import UserError
 
-KNOBS = ("k", "tau", "steps", "scale", "condition", "rule", "delta", "shortlist")
+KNOBS = ("k", "tau", "steps", "scale", "condition", "rule", "delta", "shortlist", "cap")
 
 
 def add_decoding_arguments(parser: argparse.ArgumentParser) -> None:
@@ -73,6 +73,12 @@ def add_decoding_arguments(parser: argparse.ArgumentParser) -> None:
     )
     group.add_argument(
         "--delta", type=float, help="bound of --rule residual, above 0 (remask; default: 1)"
+    )
+    group.add_argument(
+        "--cap",
+        type=float,
+        help="confidences above this tie and the leftmost comes first, above 0 and at most 1 "
+        "(static, speculative, self_speculative; default: 1, none)",
     )
     group.add_argument(
         "--shortlist",

@@ -28,6 +28,13 @@ class Picks(NamedTuple):
         """p of the best token, [..., B]; 0 where the position is not masked."""
         return 1.0 / (1.0 + self.odds)
 
+    def capped(self, cap: float) -> Picks:
+        """The same with every confidence above `cap` counted as `cap`.
+
+        Positions that sure tie, so the leftmost of them comes first.
+        """
+        return self if cap >= 1 else Picks(self.tokens, self.odds.clamp_min((1 - cap) / cap))
+
     def best(self) -> Tensor:
         """The most confident masked position, [...]; a tie takes the lowest position."""
         return self.odds.argmin(dim=-1)

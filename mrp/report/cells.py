@@ -260,8 +260,8 @@ def verdict(name: str) -> Callable[[RowSeries], Cell]:
 
 
 def is_baseline(row: RowSeries) -> bool:
-    """Static with a step for each token."""
-    return bool(row["mode"] == "static" and pd.isna(row["steps"]))
+    """Static with a step for each token, its confidences not capped."""
+    return bool(row["mode"] == "static" and pd.isna(row["steps"]) and row["cap"] == 1)
 
 
 def none(reason: str) -> Cell:

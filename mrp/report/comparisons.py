@@ -19,6 +19,7 @@ from mrp.report.statistics import (
     paired_difference,
     percentile,
 )
+from mrp.schema import LOSSLESS
 
 NUMBERS = (
     *("vs_static", "vs_static_low", "vs_static_high", "vs_static_p", "won", "lost"),
@@ -41,9 +42,9 @@ def compare(results: Results) -> pd.DataFrame:
     rows = results.rows
     values: dict[Any, dict[str, float]] = {}
     for _, cell in select(rows, status="done").groupby(["backbone", "task"], sort=False):
-        static = reference(cell)
         for index, row in cell.iterrows():
             values[index] = {}
+            static = reference(cell, cap_of(row))
             if static is not None and static["job"] != row["job"]:
                 values[index] |= _against_static(*pair(results, row, static))
             if row["mode"] == "remask":
@@ -62,10 +63,15 @@ def select(rows: pd.DataFrame, **wanted: Any) -> pd.DataFrame:
     return rows[chosen]
 
 
-def reference(rows: pd.DataFrame) -> pd.Series[Any] | None:
+def reference(rows: pd.DataFrame, cap: float = 1.0) -> pd.Series[Any] | None:
     """The baseline among rows of one backbone and task: static, a step for each token."""
-    found = select(rows, mode="static", steps=None)
+    found = select(rows, mode="static", steps=None, cap=cap)
     return None if found.empty else found.iloc[0]
+
+
+def cap_of(row: pd.Series[Any]) -> float:
+    """The cap of the static run that a row is compared to: its own, where its mode is lossless."""
+    return float(row["cap"]) if row["mode"] in LOSSLESS else 1.0
 
 
 def pair(

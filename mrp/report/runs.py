@@ -22,7 +22,7 @@ from mrp.report.cells import percent
 from mrp.report.frame import sample_lines
 from mrp.report.statistics import wilson
 from mrp.report.templating import environment_of_templates
-from mrp.schema import HeadsFrom
+from mrp.schema import LOSSLESS, HeadsFrom
 
 SHOWN = 120  # samples with their traces on a page: more would make it slow to open
 FOLDER = "html"  # of the pages, inside a suite's results
@@ -149,10 +149,12 @@ def _page(
 
 
 def _static_of(job: Job, everything: Sequence[Job]) -> Job | None:
-    """The baseline run of the same backbone and tasks."""
+    """The baseline run of the same backbone and tasks, for a lossless mode of the same cap."""
+    cap = job.options["cap"] if job.mode in LOSSLESS else 1.0
     for other in everything:
         same = (other.backbone, other.tasks) == (job.backbone, job.tasks)
-        if same and other.mode == "static" and "steps" not in other.options:
+        plain = other.mode == "static" and "steps" not in other.options
+        if same and plain and other.options["cap"] == cap:
             return other
     return None
 

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from mrp.decoding import Decoded, Decoder, make_mode
+from mrp.decoding import Decoded, Decoder, Mode
 from mrp.errors import UserError
 from mrp.models import Backbone, Head
 from mrp.speed.interleave import Chunk, Contender, compare, cut, device_name, interleave, rate
@@ -17,7 +17,7 @@ Decode = Callable[..., Iterable[Decoded]]
 def paired_speed(
     backbone: Backbone,
     head: Head | None,
-    mode: Any,
+    mode: Mode,
     prompts: list[list[int]],
     max_new_tokens: int,
     batch_size: int,
@@ -27,7 +27,7 @@ def paired_speed(
     decoder: Decode | None = None,
     clock: Callable[[], float] = time.perf_counter,
 ) -> dict[str, Any]:
-    """Measure tokens/s of `mode` over tokens/s of `static`.
+    """Measure tokens/s of `mode` over tokens/s of static decoding, its `baseline`.
 
     The prompts are cut into chunks of `batch_size`. A pair is one chunk decoded by both; whoever
     went first in a chunk goes second in its next repeat. The ratio is taken between totals, its
@@ -57,13 +57,13 @@ def paired_speed(
         )
     device = backbone.lm_head.weight.device
 
-    def contender(which: Any, used_head: Head | None) -> Contender:
+    def contender(which: Mode, used_head: Head | None) -> Contender:
         if decoder is None:
             return kept(backbone, used_head, which, prompts, max_new_tokens, batch_size)
         return lambda chunk: decoder(backbone, used_head, chunk, which, max_new_tokens, batch_size)
 
     found = interleave(
-        {"static": contender(make_mode("static"), None), "mode": contender(mode, head)},
+        {"static": contender(mode.baseline(), None), "mode": contender(mode, head)},
         cut(prompts, batch_size),
         repeats,
         device,
@@ -89,7 +89,7 @@ def paired_speed(
 def kept(
     backbone: Backbone,
     head: Head | None,
-    mode: Any,
+    mode: Mode,
     prompts: list[list[int]],
     max_new_tokens: int,
     batch_size: int,

@@ -156,7 +156,7 @@ def _samples(job: Job, task: str, n: int) -> list[Sample]:
         accuracy = 100 - (100 - accuracy) * 0.8
     lossless = job.mode in ("speculative", "self_speculative")
     name = f"{task} static" if lossless else f"{task} {job.id}"
-    if job.mode == "static" and not job.options:
+    if job.mode == "static" and "steps" not in job.options:
         name = f"{task} static"
     luck = random.Random(zlib.crc32(name.encode()))
     problems = random.Random(zlib.crc32(task.encode()))
@@ -196,7 +196,7 @@ def _sample(job: Job, task: str, i: int, right: bool, tpf: float) -> Sample:
 
 
 def _speed(job: Job, task: str) -> dict[str, Any] | None:
-    if job.mode == "static" and not job.options:
+    if job.mode == "static" and "steps" not in job.options:
         return None
     _, tpf = setting(job)
     cost = 1 + 0.35 * job.options.get("k", 0) + (0.5 if job.mode == "remask" else 0)

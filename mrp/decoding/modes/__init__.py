@@ -52,6 +52,8 @@ def _check_range(name: str, key: str, value: Any) -> None:
         raise UserError(f"mode {name!r}: {key}={value} must be a whole number of at least 1{auto}")
     if key == "shortlist" and (not _whole(value) or value < 0):
         raise UserError(f"mode {name!r}: shortlist={value} must be a whole number, 0 for none")
+    if key == "cap" and not 0 < value <= 1:
+        raise UserError(f"mode {name!r}: cap={value} must lie above 0 and be at most 1 (no cap)")
     if key in ("scale", "delta") and not 0 < value < float("inf"):
         raise UserError(f"mode {name!r}: {key}={value} must be above 0 and finite")
 

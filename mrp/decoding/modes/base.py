@@ -24,6 +24,16 @@ class Mode(ABC):
         """Candidate states of a block that one backbone forward may score (1: no candidates)."""
         return 1
 
+    @property
+    def head_states(self) -> int:
+        """Likewise of one head pass."""
+        return 1
+
+    @property
+    def head_prefix(self) -> bool:
+        """Whether the head reads the blocks before the current one, or that one alone."""
+        return bool(getattr(self, "prefix", True))
+
     def check(self, block_size: int) -> None:
         """Raise UserError where a parameter does not go with the backbone's block length."""
         for name, limit in (("k", block_size - 1), ("steps", block_size)):
@@ -33,6 +43,15 @@ class Mode(ABC):
                     f"mode {self.name!r}: {name}={value} is too large for blocks of {block_size} "
                     f"tokens; allowed are 1 to {limit}"
                 )
+
+    def baseline(self) -> Mode:
+        """What this mode is compared to: static decoding by the same rule, a step for each token.
+
+        A mode that caps confidences reveals in another order than one that does not.
+        """
+        from mrp.decoding.modes.static import Static
+
+        return Static(cap=getattr(self, "cap", 1.0))
 
     def plan(self, open_: Sequence[int], fresh: Sequence[bool], pace: Pace) -> int:
         """How many head passes or drafts the next round makes at most.

@@ -41,9 +41,12 @@ class Verified(Mode):
 
     `k` "auto" takes in every round the number of drafts that pays best here (see `Pace`). The text
     is the same; the counts then depend on the machine.
+
+    `cap` is static decoding's, and the text is that of static decoding with the same cap.
     """
 
     k: int | Literal["auto"]
+    cap: float = 1.0
 
     @property
     def most(self) -> int:
@@ -86,7 +89,7 @@ class Verified(Mode):
         states = candidates(block, drafts)
         hidden = session.verify(states, useful)
         picks, listed = session.pick_and_list(hidden, self.listed, states == session.mask_id)
-        best = picks.best()
+        best = picks.capped(self.cap).best()
         best_token = picks.tokens.gather(2, best[..., None]).squeeze(2)
 
         agrees = (best[:, :plan] == drafts.positions) & (best_token[:, :plan] == drafts.tokens)
@@ -110,7 +113,7 @@ class Verified(Mode):
         """A plain step, as static decoding makes it."""
         hidden = session.denoise()
         picks, listed = session.pick_and_list(hidden, self.listed if keep else 0)
-        session.reveal(picks.first(), picks.tokens, "backbone")
+        session.reveal(picks.capped(self.cap).first(), picks.tokens, "backbone")
         if keep:
             session.keep(hidden, listed)
         else:
@@ -133,12 +136,15 @@ class Speculative(Verified):
     """Drafts from the head, as direct decoding makes them (method: speculative).
 
     `shortlist` n > 0: drafts are chosen among the n tokens that the backbone found likeliest at
-    each position of the accepted state, which is cheaper. What they are worth is verified as ever.
+    each position of the accepted state, which is cheaper. `scale` multiplies each correction;
+    `prefix` False lets the head see the current block alone. The drafts are verified as ever.
     """
 
     name: ClassVar[str] = "speculative"
     needs_head: ClassVar[bool] = True
     shortlist: int = 0
+    scale: float = 1.0
+    prefix: bool = True
 
     @property
     def listed(self) -> int:
@@ -151,10 +157,10 @@ class Speculative(Verified):
         positions, tokens = [], []
         for number in range(k):
             drafting = useful > number
-            accumulated = session.correct(block, accumulated, drafting, "head_draft")
+            accumulated = session.correct(block, accumulated, drafting, "head_draft", self.scale)
             masked = (block == session.mask_id) & drafting[:, None]
             picks = session.pick(accumulated, masked, session.kept_shortlist)
-            position = picks.best()[:, None]
+            position = picks.capped(self.cap).best()[:, None]
             token = picks.tokens.gather(1, position)
             block = block.scatter(1, position, token)
             positions.append(position)
@@ -171,6 +177,6 @@ class SelfSpeculative(Verified):
 
     def draft(self, session: Session, useful: Tensor, k: int) -> Drafts:
         """The most confident of the still-masked positions, from the logits one token stale."""
-        picks = session.pick(session.kept)
+        picks = session.pick(session.kept).capped(self.cap)
         positions = picks.odds.sort(dim=1, stable=True).indices[:, :k]
         return Drafts(positions, picks.tokens.gather(1, positions))

@@ -15,10 +15,14 @@ class Static(Mode):
 
     0 steps stands for one step a token, the paper's setting. Fewer steps reveal several tokens from
     the same logits: parallel decoding without a head, the control that a head has to beat.
+
+    Confidences above `cap` count as equal and the leftmost of them is revealed first: what is
+    certain anyway then comes in reading order, which is easier to draft. 1 stands for no cap.
     """
 
     name: ClassVar[str] = "static"
     steps: int = 0
+    cap: float = 1.0
 
     def reveals(self, plan: int) -> int | None:
         """One token in the paper's setting."""
@@ -27,7 +31,7 @@ class Static(Mode):
     def round(self, session: Session, plan: int) -> None:
         """One denoising step of every sample: block / steps reveals, the rest to the first."""
         block, steps = session.block_size, self.steps
-        picks = session.pick(session.denoise())
+        picks = session.pick(session.denoise()).capped(self.cap)
         if not steps:
             where = picks.first()
         else:
