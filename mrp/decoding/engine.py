@@ -132,7 +132,14 @@ class Decoder:
                 slots, length = max(slots, session.slots), max(length, session.max_length)
             self._session = session = None  # frees its memory first
             session = Session(
-                self.backbone, self.head, slots, length, self.mode.states, self.choose
+                self.backbone,
+                self.head,
+                slots,
+                length,
+                self.mode.states,
+                self.choose,
+                head_states=self.mode.head_states,
+                head_prefix=self.mode.head_prefix,
             )
             if self.rounds != "exact":
                 kind = GraphRounds if self.rounds == "graphs" else FixedRounds
@@ -250,8 +257,8 @@ class Batch:
     def _hand_out(self, lane: int, stopped: bool) -> Decoded:
         sample = self.samples[lane]
         tally = self.session.counted(lane)
-        has_head = self.session.head is not None
-        tally["head_store"] = has_head * (sample.prefilled + sample.blocks - 1)
+        stores = self.session.head is not None and self.session.head_prefix
+        tally["head_store"] = stores * (sample.prefilled + sample.blocks - 1)
         self.vacant.append(lane)
         self.waiting = [each for each in self.waiting if each != lane]
         return sample.result(self.ends, stopped, tally)

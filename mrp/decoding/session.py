@@ -42,6 +42,8 @@ class Session:
 
     Attributes:
         n: lanes in use, the first ones; fewer than `slots` towards the end of the queue.
+        head_prefix: whether the head reads the blocks before the current one; if not, its cache
+            holds nothing but the current block of each lane while a pass runs.
         exact: whether operations may look at their masks and skip lanes; False under capture.
         board: [slots + 1, 3, B]: ids of the current blocks, who revealed each token when
             (round * len(SOURCES) + source), and how often each was masked again. The last lane is
@@ -56,10 +58,14 @@ class Session:
         max_length: int,
         states: int,
         choose: Choose | None = None,
+        *,
+        head_states: int = 1,
+        head_prefix: bool = True,
     ) -> None:
         """Allocate for sequences of `max_length` positions and `states` candidates a block.
 
-        `choose` makes the forwards; by default the fastest for the device.
+        `head_states` is how many the head is given at once. `choose` makes the forwards; by default
+        the fastest for the device.
         """
         config = backbone.config
         weight = backbone.lm_head.weight
@@ -71,8 +77,10 @@ class Session:
         self.cache = KVCache(
             config, config.num_hidden_layers, slots + 1, length, self.device, dtype
         )
+        self.head_prefix = head_prefix
+        head_length = max_length + (head_states - 1) * self.block_size
         self.head_cache = (
-            KVCache(config, head.config.num_layers, slots + 1, max_length, self.device, dtype)
+            KVCache(config, head.config.num_layers, slots + 1, head_length, self.device, dtype)
             if head is not None
             else None
         )
@@ -116,7 +124,7 @@ class Session:
         for begin in range(0, len(blocks.ids), PREFILL_BLOCKS):
             part = blocks.take(slice(begin, begin + PREFILL_BLOCKS))
             hidden = self.forwards.backbone(part)
-            if self.head is not None:
+            if self.head is not None and self.head_prefix:
                 self.forwards.head(part, hidden)
 
     def move(self, source: int, target: int) -> None:
@@ -129,7 +137,7 @@ class Session:
             if each is not None:
                 each[target] = each[source]
         self.cache.move(source, target, self.max_length)
-        if self.head_cache is not None:
+        if self.head_cache is not None and self.head_prefix:
             self.head_cache.move(source, target, self.max_length)
 
     def read(self) -> Tensor:
@@ -204,17 +212,18 @@ class Session:
 
         `accumulated` [n, B, H] are the hidden states from before the newest reveal; the residual is
         multiplied by `scale`. Only lanes in `where` [n] are read. `role` is the counter to add to:
-        head_draft or head_remask.
+        head_draft or head_remask. Both may be several states of each block, [n, S, B] and
+        [n, S, B, H], none of which sees another; they count as S passes.
         """
         assert self.head is not None
-        self.count(role, where)
+        self.count(role, where * (ids[0].numel() // self.block_size))
         lanes = self._lanes(where)
         if not len(lanes):
             return accumulated
         some = len(lanes) < self.n
         before = accumulated[lanes] if some else accumulated
-        blocks = plain(ids[lanes] if some else ids, lanes, self.start[lanes])
-        residual = self._head(blocks, before)
+        blocks = self._head_blocks(ids[lanes] if some else ids, lanes)
+        residual = self._head(blocks, before.flatten(0, -3)).view_as(before)
         after = self.head.advance(before, residual * scale if scale != 1.0 else residual)
         return accumulated.index_copy(0, lanes, after) if some else after
 
@@ -353,7 +362,7 @@ class Session:
             if wanted is not None:
                 wanted = torch.cat((wanted, wanted.new_zeros(len(stores), self.block_size)))
         hidden = self.forwards.backbone(blocks, wanted)
-        if len(stores) and self.head is not None:
+        if len(stores) and self.head is not None and self.head_prefix:
             self.stored_hidden[stores] = hidden[count:]
             self._unread["stores"] = stores
         hidden = hidden[:count]
@@ -361,6 +370,19 @@ class Session:
             every = hidden.new_zeros(shape[0] * shape[1], *hidden.shape[1:])
             hidden = every.index_copy_(0, kept, hidden)
         return hidden.view(*shape, -1)
+
+    def _head_blocks(self, ids: Tensor, lanes: Tensor) -> Blocks:
+        """The states `ids` [m, B] or [m, S, B] of the lanes' current blocks as the head sees them.
+
+        Without a prefix they see themselves alone, at their own rotary positions.
+        """
+        states = ids.view(len(lanes), -1, self.block_size)
+        blocks = candidate_states(states, lanes, self.start[lanes])
+        if self.head_prefix:
+            return blocks
+        return blocks._replace(
+            slot=blocks.slot - blocks.visible, visible=torch.zeros_like(blocks.visible)
+        )
 
     def _head(self, blocks: Blocks | None, hidden: Tensor | None) -> Tensor:
         """Head pass of `blocks` and of every finished block that it has not read yet."""

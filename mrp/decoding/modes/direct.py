@@ -16,7 +16,8 @@ class Direct(Mode):
     """One backbone step, then `k` head passes, each revealing one more token (method: direct).
 
     `scale` multiplies each correction: acc += scale * r. `shortlist` n > 0 lets the head choose
-    only among the backbone's n likeliest tokens of each position, which is cheaper.
+    only among the backbone's n likeliest tokens of each position, which is cheaper. `prefix` False
+    lets the head see the current block alone: no head passes for prompts and finished blocks.
     """
 
     name: ClassVar[str] = "direct"
@@ -24,6 +25,7 @@ class Direct(Mode):
     k: int
     scale: float = 1.0
     shortlist: int = 0
+    prefix: bool = True
 
     def plan(self, open_: Sequence[int], fresh: Sequence[bool], pace: Pace) -> int:
         """Head passes until no block has a masked position left, at most `k`."""
