@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 from pydantic_core import PydanticCustomError
@@ -42,6 +42,10 @@ MODES = {
     "remask": ModeShape(True, required=("tau",), optional=("condition", "rule", "delta")),
 }
 LOSSLESS = tuple(name for name, mode in MODES.items() if mode.lossless)
+if TYPE_CHECKING:
+    ModeName = str
+else:
+    ModeName = Literal[tuple(MODES)]  # a registry is no literal to a type checker
 # All options in the order in which a job's id names them, each with what a mode does without it.
 OPTIONS: dict[str, Any] = {
     "k": None,
@@ -157,7 +161,7 @@ class GridEntry(Strict):
     """Cells of the grid: the lists multiply. Without `backbone` they are those of all backbones."""
 
     backbone: Listed[str] | None = None
-    mode: Literal["static", "dynamic", "direct", "speculative", "self_speculative", "remask"]
+    mode: ModeName
     head: Listed[str] | None = None
     k: Listed[K] | None = None
     steps: Listed[int] | None = None

@@ -8,15 +8,28 @@ from typing import Any, get_args
 from mrp.decoding.modes.base import Mode
 from mrp.decoding.modes.direct import Direct
 from mrp.decoding.modes.dynamic import Dynamic
-from mrp.decoding.modes.remask import Condition, Remask, Rule
+from mrp.decoding.modes.remask import Condition, Passes, Remask, Rule
 from mrp.decoding.modes.speculative import SelfSpeculative, Speculative, Verified
 from mrp.decoding.modes.static import Static
 from mrp.errors import UserError
 
 MODES: dict[str, type[Mode]] = {
-    mode.name: mode for mode in (Static, Dynamic, Direct, Speculative, SelfSpeculative, Remask)
+    mode.name: mode
+    for mode in (
+        Static,
+        Dynamic,
+        Direct,
+        Speculative,
+        SelfSpeculative,
+        Remask,
+    )
 }
-CHOICES = {"condition": get_args(Condition), "rule": get_args(Rule)}
+CHOICES = {
+    "condition": get_args(Condition),
+    "rule": get_args(Rule),
+    "passes": get_args(Passes),
+    "prefix": (True, False),
+}
 
 
 def make_mode(name: str, **options: Any) -> Mode:
@@ -37,12 +50,18 @@ def make_mode(name: str, **options: Any) -> Mode:
     for required in ("k", "tau"):
         if required in known and required not in given:
             raise UserError(f"mode {name!r} needs {required}")
+    if given.get("passes") == "halves" and given.get("condition") == "masked":
+        raise UserError(
+            f"mode {name!r}: condition='masked' is for one pass; with passes='halves' the head reads "
+            "half of the tokens revealed: leave one of the two out"
+        )
     return MODES[name](**given)
 
 
 def _check_range(name: str, key: str, value: Any) -> None:
     if key in CHOICES and value not in CHOICES[key]:
-        raise UserError(f"mode {name!r}: {key}={value!r} is not one of {', '.join(CHOICES[key])}")
+        allowed = ", ".join(map(str, CHOICES[key]))
+        raise UserError(f"mode {name!r}: {key}={value!r} is not one of {allowed}")
     if key == "tau" and not 0 < value < 1:
         raise UserError(f"mode {name!r}: tau={value} must lie between 0 and 1, both excluded")
     if key == "k" and value == "auto" and issubclass(MODES[name], Verified):
