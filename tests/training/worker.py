@@ -52,7 +52,7 @@ def main() -> int:
     args = argparse.Namespace(out=Path(out), device=device, gpus=processes, restart=False)
     what = {"kind": kind, "settings": settings, "backbone": backbone}
     try:
-        run_training(args, "settings", settings["batch_size"], train, **what)
+        run_training(args, "settings", settings["batch_size"], 1, train, **what)
     except Exception as error:
         line, code = explain(error)
         if line is None:
