@@ -51,6 +51,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         )
         if out is not None:
             product.add_argument(
+                "--records",
+                type=Path,
+                metavar="DIR",
+                help="read the records that `mrp pack --records DIR` wrote, not --results",
+            )
+            product.add_argument(
                 "--out",
                 type=Path,
                 default=Path(out),
@@ -69,11 +75,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> None:
     """Write the product and name its files."""
     from mrp.grid import heads_from, load_suite
-    from mrp.report.frame import load_results
+    from mrp.report.frame import load_records, load_results
 
     suite = load_suite(args.suite)
     heads = heads_from(args.heads, "--heads")
-    if not args.results.is_dir():
+    records = getattr(args, "records", None)
+    if records is None and not args.results.is_dir():
         raise UserError(f"--results {args.results}: no such folder")
     if args.product == "pages":
         from mrp.report.runs import write_pages
@@ -82,7 +89,10 @@ def run(args: argparse.Namespace) -> None:
         print(f"{len(written.runs)} pages")
         print(written.index)
         return
-    results = load_results(suite, args.results, heads)
+    if records is not None:
+        results = load_records(suite, records)
+    else:
+        results = load_results(suite, args.results, heads)
     if args.product == "tables":
         from mrp.report.page import write_tables
         from mrp.report.published import read_published
@@ -90,7 +100,7 @@ def run(args: argparse.Namespace) -> None:
 
         path = args.published or (PUBLISHED if PUBLISHED.is_file() else None)
         published = read_published(path) if path else None
-        to_runs = links(suite, args.results, heads, args.out)
+        to_runs = {} if records else links(suite, args.results, heads, args.out)
         files = write_tables(results, published, args.out, to_runs)
     else:
         from mrp.report.figures import write_figures

@@ -9,12 +9,13 @@ import numpy as np
 import pandas as pd
 
 from mrp.errors import UserError
-from mrp.report.frame import Outcome, Results
+from mrp.report.frame import Results
+from mrp.report.outcomes import Outcome
 from mrp.report.statistics import (
     Curve,
     Floats,
-    curve,
     gain_at_equal_speed,
+    join,
     mcnemar,
     paired_difference,
     percentile,
@@ -95,12 +96,9 @@ def pair(
 def curve_of(results: Results, rows: Iterable[pd.Series[Any]]) -> Curve:
     """The points (TPF, accuracy) of rows of one backbone and task."""
     listed = list(rows)
-    found = [pair(results, row, listed[0])[0] for row in listed]
-    return curve(
-        [outcome.correct for outcome in found],
-        [outcome.tokens for outcome in found],
-        [outcome.forwards for outcome in found],
-    )
+    for row in listed:
+        pair(results, row, listed[0])
+    return join([results.points[row["job"], row["task"]] for row in listed])
 
 
 def gain_at_equal_tpf(
@@ -121,14 +119,13 @@ def gain_at_equal_tpf(
 
 
 def _against_static(one: Outcome, static: Outcome) -> dict[str, float]:
-    same = [mine == theirs for mine, theirs in zip(one.texts, static.texts, strict=True)]
     won, lost = _disagreements(one, static)
     return {
         **_difference("vs_static", one, static),
         "won": won,
         "lost": lost,
-        "same_text": sum(same),
-        "compared_texts": len(same),
+        "same_text": int((one.texts == static.texts).sum()),
+        "compared_texts": len(one.texts),
     }
 
 

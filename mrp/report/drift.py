@@ -19,7 +19,7 @@ import numpy as np
 from mrp.errors import UserError
 from mrp.io import atomic_write_text, read_json
 from mrp.report.cells import DASH, percent, points, signed, times
-from mrp.report.frame import sample_lines
+from mrp.report.outcomes import sample_lines
 from mrp.report.statistics import Bools, Estimate, Floats, curve, mcnemar, paired_difference
 from mrp.report.statistics import percentile as interval_of
 from mrp.report.templating import environment_of_templates

@@ -6,20 +6,22 @@ head passes come from the numbers of right answers and the summed counters.
 
 from __future__ import annotations
 
-import json
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from mrp.config import OPTIONS, HeadsFrom, Suite
+from mrp.config import OPTIONS, HeadsFrom, Suite, training
 from mrp.errors import UserError
 from mrp.grid import Job, Layout, jobs
 from mrp.io import read_json
-from mrp.report.statistics import Bools, Floats, ratio, wilson
+from mrp.report.outcomes import Outcome, read_outcomes
+from mrp.report.records import Key, absence, read_records
+from mrp.report.statistics import Curve, curve, percentile, wilson
 
 SCHEMA = 1
 ROLES = ("prefill", "denoise", "verify", "store")  # of the backbone; storing is no own forward
@@ -45,26 +47,6 @@ NUMBERS = (
 
 
 @dataclass(frozen=True)
-class Outcome:
-    """What a job answered on one task, problem by problem in document order.
-
-    Attributes:
-        problems: their ids.
-        correct: [n]; texts: the n answers.
-        tokens: generated tokens [n], as the record counts them.
-        forwards: denoising and verifying forwards [n].
-        paper_rule: how many are right by the paper's own rule; None for a task without one.
-    """
-
-    problems: tuple[str, ...]
-    correct: Bools
-    texts: tuple[str, ...]
-    tokens: Floats
-    forwards: Floats
-    paper_rule: int | None = None
-
-
-@dataclass(frozen=True)
 class Results:
     """A suite's results.
 
@@ -72,13 +54,25 @@ class Results:
         suite: its name.
         rows: the tidy table in the suite's order, indexed 0, 1, ...
         outcomes: by (job, task); none for a job without a record.
+        points: TPF and accuracy with their resamples, likewise.
         provenance: of every record, in the suite's order, with the notes on each task's scores.
     """
 
     suite: str
     rows: pd.DataFrame
-    outcomes: dict[tuple[str, str], Outcome]
+    outcomes: dict[Key, Outcome]
+    points: dict[Key, Curve]
     provenance: list[dict[str, Any]]
+
+
+@dataclass(frozen=True)
+class Run:
+    """A job's record with its outcomes by task; without one, its status and the reason in words."""
+
+    record: dict[str, Any] | None = None
+    outcomes: Callable[[], dict[str, Outcome]] = dict
+    status: str = "done"
+    note: str = ""
 
 
 def load_results(suite: Suite, results: Path, heads: HeadsFrom = "released") -> Results:
@@ -88,35 +82,86 @@ def load_results(suite: Suite, results: Path, heads: HeadsFrom = "released") -> 
         UserError: there is no record at all, or one is damaged; names the file.
     """
     layout = Layout(suite, Path(results))
-    rows: list[dict[str, Any]] = []
-    outcomes: dict[tuple[str, str], Outcome] = {}
-    provenance: list[dict[str, Any]] = []
-    for job in jobs(suite, heads):
-        labels = _labels(suite, job)
-        record, status, note = _find(layout, job)
-        if record is None:
-            rows += [{**labels, "task": task, "status": status, "note": note} for task in job.tasks]
-            continue
-        try:
-            found = _read_samples(layout.run_dir(job.id) / "samples.jsonl", job.tasks)
-            for task in job.tasks:
-                entry = record["tasks"][task]
-                done = {"status": "done", **_numbers(entry, found[task]), **_extent(record, entry)}
-                rows.append({**labels, "task": task, "note": "", **done})
-                outcomes[job.id, task] = found[task]
-            notes = {task: record["tasks"][task].get("notes", []) for task in job.tasks}
-            provenance.append({"job": job.id, "notes": notes, **record["provenance"]})
-        except (KeyError, TypeError, ValueError, ZeroDivisionError) as error:
-            raise UserError(_damaged(layout.record(job.id), error)) from None
-    if not outcomes:
-        outdated = sum(row["status"] == OUTDATED for row in rows)
+    runs = [(job, _find(layout, job)) for job in jobs(suite, heads)]
+    if all(run.record is None for _, run in runs):
+        outdated = any(run.status == OUTDATED for _, run in runs)
         which = "" if heads == "released" else f" heads={heads}"
         what = "only records of other settings or other code" if outdated else "no record"
         raise UserError(
             f"--results {results}: {what} of suite {suite.name!r} in {layout.root / 'runs'}: "
             f"run `snakemake --config suite={suite.name}{which}` first, or give the folder it wrote"
         )
-    return Results(suite.name, _frame(rows), outcomes, provenance)
+    return _results(suite, runs, lambda job: layout.record(job.id))
+
+
+def load_records(suite: Suite, directory: Path) -> Results:
+    """Read what `mrp pack --records` wrote, also by earlier versions of the code.
+
+    Raises:
+        UserError: it is missing, damaged, or of another suite or other settings.
+    """
+    packed = read_records(directory, suite)
+    by_job: dict[str, dict[str, Outcome]] = {}
+    for (name, task), outcome in packed.outcomes.items():
+        by_job.setdefault(name, {})[task] = outcome
+    runs = []
+    for job in jobs(suite, packed.manifest["heads"]):
+        if job.id in packed.records:
+            runs.append((job, Run(packed.records[job.id], partial(dict, by_job[job.id]))))
+        else:
+            status, note = packed.manifest["absent"].get(job.id, ("not run", "not run"))
+            runs.append((job, Run(status=status, note=note)))
+    return _results(suite, runs, lambda job: Path(directory))
+
+
+def _results(
+    suite: Suite, runs: Iterable[tuple[Job, Run]], where: Callable[[Job], Path]
+) -> Results:
+    """The tidy table of all runs; `where` is the file to name where one is damaged."""
+    rows: list[dict[str, Any]] = []
+    outcomes: dict[Key, Outcome] = {}
+    provenance: list[dict[str, Any]] = []
+    for job, run in runs:
+        labels = {**_labels(suite, job), "status": run.status, "note": run.note}
+        record = run.record
+        if record is None:
+            rows += [{**labels, "task": task} for task in job.tasks]
+            continue
+        try:
+            found = run.outcomes()
+            for task in job.tasks:
+                entry = record["tasks"][task]
+                numbers = {**_numbers(entry, found[task]), **_extent(record, entry)}
+                rows.append({**labels, "task": task, **numbers})
+                outcomes[job.id, task] = found[task]
+            notes = {task: record["tasks"][task].get("notes", []) for task in job.tasks}
+            provenance.append({"job": job.id, "notes": notes, **record["provenance"]})
+        except (KeyError, TypeError, ValueError, ZeroDivisionError) as error:
+            raise UserError(_damaged(where(job), error)) from None
+    points = _points(outcomes)
+    for row in rows:
+        if row["status"] == "done":
+            point = points[row["job"], row["task"]]
+            tpf = percentile(float(point.speed[0]), point.speeds[:, 0])
+            row |= {"tpf_low": tpf.low, "tpf_high": tpf.high}
+    return Results(suite.name, _frame(rows), outcomes, points, provenance)
+
+
+def _points(outcomes: dict[Key, Outcome]) -> dict[Key, Curve]:
+    """Every outcome as a point with its resamples, those of equally many problems in one go."""
+    by_size: dict[int, list[Key]] = {}
+    for key, outcome in outcomes.items():
+        by_size.setdefault(len(outcome.problems), []).append(key)
+    found: dict[Key, Curve] = {}
+    for keys in by_size.values():
+        listed = [outcomes[key] for key in keys]
+        together = curve(
+            [outcome.correct for outcome in listed],
+            [outcome.tokens for outcome in listed],
+            [outcome.forwards for outcome in listed],
+        )
+        found |= {key: together.take([place]) for place, key in enumerate(keys)}
+    return found
 
 
 def _frame(rows: list[dict[str, Any]]) -> pd.DataFrame:
@@ -130,6 +175,7 @@ def _frame(rows: list[dict[str, Any]]) -> pd.DataFrame:
 def _labels(suite: Suite, job: Job) -> dict[str, Any]:
     """What identifies a row; options that the mode lacks are None."""
     head = suite.heads[job.head] if job.head else None
+    recipe = training(head) if head else None
     return {
         "suite": suite.name,
         "job": job.id,
@@ -139,6 +185,7 @@ def _labels(suite: Suite, job: Job) -> dict[str, Any]:
         "head": job.head,
         "head_variant": head.variant if head else None,
         "head_source": job.head_source,
+        "head_reveal": getattr(recipe, "reveal", None),
         "head_seed_of": job.head_seed_of,
         **{name: job.options.get(name) for name in OPTIONS},
         **({"k": AUTO} if job.options.get("k") == "auto" else {}),
@@ -147,14 +194,12 @@ def _labels(suite: Suite, job: Job) -> dict[str, Any]:
     }
 
 
-def _find(layout: Layout, job: Job) -> tuple[dict[str, Any] | None, str, str]:
-    """A job's record, or None with a status and the reason in words."""
+def _find(layout: Layout, job: Job) -> Run:
+    """A job's record, or why there is none to show."""
     path = layout.record(job.id)
     if not path.exists():
-        log = layout.log("decode", job.id)
-        if log.exists():
-            return None, "failed", f"failed: {log.as_posix()}"
-        return None, "not run", "not run"
+        status, note = absence(layout, job)
+        return Run(status=status, note=note)
     record = read_json(path)
     try:
         schema, digest = record["schema"], record["job"]["digest"]
@@ -165,8 +210,9 @@ def _find(layout: Layout, job: Job) -> tuple[dict[str, Any] | None, str, str]:
             f"{path}: schema {schema!r}, but this version reads {SCHEMA}: delete it and run again"
         )
     if digest != job.digest:
-        return None, OUTDATED, "outdated: its record is of other settings or other code"
-    return record, "done", ""
+        note = "outdated: its record is of other settings or other code"
+        return Run(status=OUTDATED, note=note)
+    return Run(record, lambda: _read_samples(path.with_name("samples.jsonl"), job))
 
 
 def _numbers(entry: dict[str, Any], outcome: Outcome) -> dict[str, float | None]:
@@ -185,7 +231,6 @@ def _numbers(entry: dict[str, Any], outcome: Outcome) -> dict[str, float | None]
     other = counts["prefill"]  # finished blocks are stored by forwards already counted
     accuracy = wilson(correct, n)
     speed = entry["speed"] or {"ratio": None, "low": None, "high": None}
-    tpf = ratio(outcome.tokens, outcome.forwards)
     return {
         "n": n,
         "correct": correct,
@@ -194,8 +239,6 @@ def _numbers(entry: dict[str, Any], outcome: Outcome) -> dict[str, float | None]
         "accuracy_high": accuracy.high,
         "paper_rule_correct": by_rule,
         "tpf": made / decoding,
-        "tpf_low": tpf.low,
-        "tpf_high": tpf.high,
         "tpf_end_to_end": made / (decoding + other),
         "forwards_per_answer": decoding / n,
         "other_forwards_per_answer": other / n,
@@ -217,40 +260,11 @@ def _extent(record: dict[str, Any], entry: dict[str, Any]) -> dict[str, Any]:
     return {"head_layers": head.get("layers"), "accepted_rounds": rounds}
 
 
-def _read_samples(path: Path, tasks: Sequence[str]) -> dict[str, Outcome]:
-    """The outcomes of a job's tasks."""
+def _read_samples(path: Path, job: Job) -> dict[str, Outcome]:
     try:
-        lines = sample_lines(path)
-        return {task: _outcome([line for line in lines if line["task"] == task]) for task in tasks}
+        return read_outcomes(path, job.tasks)
     except (KeyError, TypeError, ValueError) as error:
         raise UserError(_damaged(path, error)) from None
-
-
-def sample_lines(path: Path) -> list[dict[str, Any]]:
-    """The samples beside a record, as JSON values in the order of the file.
-
-    Raises:
-        UserError: the file is missing.
-        ValueError: a line is not JSON, or the file is not UTF-8.
-    """
-    try:
-        # Not splitlines(): an answer may hold other line breaks than the one that ends a line.
-        return [json.loads(line) for line in path.read_text("utf-8").split("\n") if line]
-    except FileNotFoundError:
-        raise UserError(f"{path}: no such file, though its record is there: run again") from None
-
-
-def _outcome(lines: list[dict[str, Any]]) -> Outcome:
-    counts = [line["counts"] for line in lines]
-    by_rule = bool(lines) and all(line.get("paper_rule") is not None for line in lines)
-    return Outcome(
-        problems=tuple(str(line["doc_id"]) for line in lines),
-        correct=np.array([bool(line["correct"]) for line in lines]),
-        texts=tuple(str(line["text"]) for line in lines),
-        tokens=np.array([float(count["generated"]) for count in counts]),
-        forwards=np.array([float(count["denoise"] + count["verify"]) for count in counts]),
-        paper_rule=sum(bool(line["paper_rule"]) for line in lines) if by_rule else None,
-    )
 
 
 def _damaged(path: Path, error: Exception) -> str:

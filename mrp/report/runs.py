@@ -19,7 +19,7 @@ from mrp.errors import UserError
 from mrp.grid import Job, Layout, Suite, jobs
 from mrp.io import atomic_write_text, read_json
 from mrp.report.cells import percent
-from mrp.report.frame import sample_lines
+from mrp.report.outcomes import sample_lines
 from mrp.report.statistics import wilson
 from mrp.report.templating import environment_of_templates
 from mrp.schema import LOSSLESS, HeadsFrom

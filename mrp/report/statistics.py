@@ -137,6 +137,25 @@ class Curve:
     speeds: Floats
     accuracies: Floats
 
+    def take(self, points: Sequence[int]) -> Curve:
+        """Some of its points."""
+        return Curve(
+            self.speed[list(points)],
+            self.accuracy[list(points)],
+            self.speeds[:, list(points)],
+            self.accuracies[:, list(points)],
+        )
+
+
+def join(curves: Sequence[Curve]) -> Curve:
+    """The points of several curves, of the same problems, as one curve."""
+    return Curve(
+        np.concatenate([part.speed for part in curves]),
+        np.concatenate([part.accuracy for part in curves]),
+        np.concatenate([part.speeds for part in curves], axis=1),
+        np.concatenate([part.accuracies for part in curves], axis=1),
+    )
+
 
 def curve(correct: Sequence[Bools], tokens: Sequence[Floats], forwards: Sequence[Floats]) -> Curve:
     """The points of runs given per problem: right or wrong, tokens and forwards, each [n]."""
@@ -149,12 +168,6 @@ def curve(correct: Sequence[Bools], tokens: Sequence[Floats], forwards: Sequence
         (drawn @ made) / (drawn @ cost),
         (drawn @ right) / len(right),
     )
-
-
-def ratio(tokens: Floats, forwards: Floats) -> Estimate:
-    """Tokens per forward over all problems, both given per problem [n]."""
-    points = curve([np.zeros(len(tokens), dtype=np.bool_)], [tokens], [forwards])
-    return percentile(float(points.speed[0]), points.speeds[:, 0])
 
 
 def interpolate(at: float, speed: Floats, accuracy: Floats) -> float | None:

@@ -15,7 +15,6 @@ from mrp.report.statistics import (
     mean_of,
     paired_difference,
     percentile,
-    ratio,
     wilson,
 )
 
@@ -103,7 +102,9 @@ def test_interpolate() -> None:
 
 def test_ratio_is_of_totals_and_its_interval_holds_it() -> None:
     tokens, forwards = np.array([16.0, 32.0, 48.0] * 20), np.array([8.0, 30.0, 20.0] * 20)
-    found = ratio(tokens, forwards)
+    nothing_right = np.zeros(60, dtype=np.bool_)
+    point = curve([nothing_right], [tokens], [forwards])
+    found = percentile(float(point.speed[0]), point.speeds[:, 0])
     assert found.value == pytest.approx(96 / 58)
     assert found.low < found.value < found.high
 

@@ -1,0 +1,123 @@
+"""Packed records: all that the report needs, in little room, and the same report from them."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import gzip
+import json
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from mrp.commands import pack
+from mrp.errors import UserError
+from mrp.report.frame import Results, load_records
+from mrp.report.page import write_tables
+from mrp.report.records import MANIFEST, RECORDS, SAMPLES, read_records, write_records
+from tests.report.conftest import FAILED, MISSING, N
+from tests.report.synthetic import Written
+
+
+def packed_into(directory: Path, written: Written) -> Path:
+    write_records(str(written.suite_file), written.results, "released", "snakemake", directory)
+    return directory
+
+
+@pytest.fixture(scope="module")
+def packed(written: Written, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return packed_into(tmp_path_factory.mktemp("packed"), written)
+
+
+def test_same_runs_same_bytes(written: Written, packed: Path, tmp_path: Path) -> None:
+    again = packed_into(tmp_path, written)
+    for name in (RECORDS, SAMPLES, MANIFEST):
+        assert (packed / name).read_bytes() == (again / name).read_bytes()
+
+
+def test_nothing_that_counts_is_lost(written: Written, packed: Path, results: Results) -> None:
+    again = load_records(written.suite, packed)
+    pd.testing.assert_frame_equal(results.rows, again.rows)
+    assert results.provenance == again.provenance
+    assert results.outcomes.keys() == again.outcomes.keys()
+    for key, outcome in results.outcomes.items():
+        for part in dataclasses.fields(outcome):
+            one, two = getattr(outcome, part.name), getattr(again.outcomes[key], part.name)
+            assert np.array_equal(one, two) if isinstance(one, np.ndarray) else one == two
+
+
+def test_tables_are_those_of_the_full_results(
+    written: Written, packed: Path, results: Results, tmp_path: Path
+) -> None:
+    write_tables(results, None, tmp_path / "full")
+    for name in ("once", "twice"):
+        write_tables(load_records(written.suite, packed), None, tmp_path / name)
+    for file in ("tables.html", "tables.csv", "tables.tex"):
+        full = (tmp_path / "full" / file).read_bytes()
+        assert full == (tmp_path / "once" / file).read_bytes()
+        assert full == (tmp_path / "twice" / file).read_bytes()
+
+
+def test_the_manifest_tells_the_origin(packed: Path) -> None:
+    manifest = json.loads((packed / MANIFEST).read_text("utf-8"))
+    assert manifest["device"] == ["cpu"]
+    assert manifest["git"] == ["0123456789abcdef0123456789abcdef01234567"]
+    assert manifest["command"] == "snakemake"
+    assert manifest["jobs"] == 47
+    assert manifest["answers"] == 47 * 2 * N
+    assert set(manifest["absent"]) == {MISSING, FAILED}
+    assert manifest["of_other_code"] == 0
+    assert len(manifest["suite_sha256"]) == 64
+
+
+def test_the_samples_are_a_plain_table(packed: Path) -> None:
+    with gzip.open(packed / SAMPLES, "rt") as file:
+        table = pd.read_csv(file, dtype=str)
+    row = table[(table["job"] == "S.mini.speculative.k2.k2") & (table["task"] == "mini_math")]
+    assert row["problems"].item() == f"n={N}"
+    assert row["like"].item() == "S.mini.static"
+    assert row["crc32"].item() == " ".join(["="] * N)
+    assert len(row["forwards"].item().split()) == N
+
+
+def test_records_of_other_code_can_be_read(written: Written, packed: Path, tmp_path: Path) -> None:
+    manifest = json.loads((packed / MANIFEST).read_text("utf-8"))
+    text = (packed / RECORDS).read_text("utf-8").replace('"digest":"', '"digest":"0')
+    (tmp_path / RECORDS).write_text(text, "utf-8")
+    (tmp_path / SAMPLES).write_bytes((packed / SAMPLES).read_bytes())
+    manifest["files"].pop(RECORDS)
+    (tmp_path / MANIFEST).write_text(json.dumps(manifest), "utf-8")
+    assert set(load_records(written.suite, tmp_path).rows["status"]) == {
+        "done",
+        "not run",
+        "failed",
+    }
+
+
+def test_what_does_not_fit_is_one_line(written: Written, packed: Path, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"--records .*: no manifest\.json there"):
+        read_records(tmp_path, written.suite)
+    other = written.suite.model_copy(update={"seed": 7})
+    with pytest.raises(UserError, match="its runs had seed = None, the suite file has 7"):
+        read_records(packed, other)
+    renamed = written.suite.model_copy(update={"name": "other"})
+    with pytest.raises(UserError, match="records of suite 'embedded'"):
+        read_records(packed, renamed)
+    for name in (RECORDS, SAMPLES, MANIFEST):
+        (tmp_path / name).write_bytes((packed / name).read_bytes())
+    with (tmp_path / SAMPLES).open("ab") as file:
+        file.write(b"\0")
+    with pytest.raises(UserError, match=r"samples\.csv\.gz is not the file that was written"):
+        read_records(tmp_path, written.suite)
+
+
+def test_the_command(written: Written, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    parser = argparse.ArgumentParser()
+    pack.add_arguments(parser)
+    words = ["--suite", written.suite_file, "--results", written.results, "--records", tmp_path]
+    pack.run(parser.parse_args(list(map(str, words))))
+    assert f"{47 * 2 * N} answers of 47 jobs" in capsys.readouterr().out
+    with pytest.raises(UserError, match="leave out --out"):
+        pack.run(parser.parse_args([*map(str, words), "--out", "x.tar.gz"]))
