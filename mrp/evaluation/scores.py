@@ -26,7 +26,7 @@ from mrp.evaluation.record import (
     write_run,
 )
 from mrp.evaluation.tasks import load_documents
-from mrp.evaluation.verdicts import BENCHMARKS, PROGRAM_TASKS, Doc, judge
+from mrp.evaluation.verdicts import BENCHMARKS, TARGET_TASKS, Doc, judge
 from mrp.source import code_version
 
 # The source that turns replies into scores.
@@ -64,8 +64,8 @@ def score_run(
     Args:
         samples: of all tasks; scores in them are not looked at.
         record: of their decoding, with or without scores.
-        documents: the problems of each task by document id; a task without programs may be left
-            out and is scored by its samples' own targets.
+        documents: the problems of each task by document id; one of TARGET_TASKS may be left out
+            and is scored by its samples' own targets.
         data: what the record says about the documents, by task.
         allow_zero: accept a benchmark of which nothing is right.
 
@@ -117,8 +117,8 @@ def rescore(
 
     Args:
         run_dir: where record.json and samples.jsonl, or decoded.jsonl, are.
-        data_dir: the problems' files; None for those that the run was decoded from, which only
-            programs need.
+        data_dir: the problems' files; None for those that the run was decoded from, which
+            TARGET_TASKS do not need.
         allow_zero: accept a benchmark of which nothing is right.
 
     Returns:
@@ -140,7 +140,7 @@ def rescore(
     documents: dict[str, list[Doc]] = {}
     data: dict[str, Any] = dict(record.get("data", {}))
     for task in record["tasks"]:
-        if data_dir is None and task not in PROGRAM_TASKS:
+        if data_dir is None and task in TARGET_TASKS:
             continue
         place = data_dir if data_dir is not None else _decoded_from(record, task)
         documents[task] = list(load_documents(task, place))

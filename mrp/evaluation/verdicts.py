@@ -14,14 +14,17 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, cast
 
+from mrp.data import TASKS as MINI_TASKS
 from mrp.errors import UserError
 from mrp.evaluation import answers, programs, sandbox, scoring
+from mrp.evaluation.tasks import scorer
 
 logger = logging.getLogger(__name__)
 
 Doc = Mapping[str, Any]
 ANSWER_TASKS: dict[str, answers.Benchmark] = {"mrp_gsm8k": "gsm8k", "mrp_math500": "math500"}
 PROGRAM_TASKS = ("mrp_humaneval", "mrp_mbpp")
+TARGET_TASKS = (*MINI_TASKS, *ANSWER_TASKS)  # scored by reply and target alone
 BENCHMARKS = (*ANSWER_TASKS, *PROGRAM_TASKS)
 LONGEST_REASON = 500  # characters
 
@@ -60,16 +63,19 @@ def judge(task: str, docs: Sequence[Doc], replies: Sequence[str]) -> list[Verdic
     """The verdict on each reply.
 
     Args:
-        task: one of our tasks.
-        docs: the problems; tasks without programs need only `target`.
+        task: one of our tasks, or a user's own, which its file's `process_results` scores.
+        docs: the problems; those of TARGET_TASKS need only `target`.
         replies: the model's texts, one a problem.
 
     Raises:
         UserError: unknown task, tests that are broken, or no sandbox can be set up.
     """
     pairs = list(zip(docs, replies, strict=True))
-    if task not in PROGRAM_TASKS:
+    if task in TARGET_TASKS:
         return [on_text(task, reply, str(doc["target"])) for doc, reply in pairs]
+    if task not in PROGRAM_TASKS:
+        own = scorer(task)
+        return [_by_metrics(task, own(doc, [reply])) for doc, reply in pairs]
     workers = max(1, min(worker_count(), len(pairs)))
     logger.info("%s: running %d programs, %d at a time", task, len(pairs), workers)
     with ThreadPoolExecutor(workers) as pool:
@@ -96,6 +102,13 @@ def on_text(task: str, reply: str, target: str) -> Verdict:
         strict=correct and answers.marked_answer(reply) is not None,
         paper_rule=answers.paper_rule(benchmark, reply, target),
     )
+
+
+def _by_metrics(task: str, scores: Mapping[str, float]) -> Verdict:
+    """The verdict that lm-eval's metrics make: `acc` counts, `answered` where a task has it."""
+    if "acc" not in scores:
+        raise UserError(f"task {task!r}: its process_results gives no acc; give 1.0 if right")
+    return Verdict(correct=scores["acc"] == 1, answered=bool(scores.get("answered", True)))
 
 
 def _on_program(task: str, doc: Doc, reply: str) -> Verdict:

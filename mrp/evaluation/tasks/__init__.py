@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -48,11 +49,29 @@ def load_documents(task: str, data_dir: Path | None) -> list[dict[str, Any]]:
         UserError: unknown task, or its data is missing or damaged.
     """
     settings = _settings(task)
-    module, _, function = settings["custom_dataset"].rpartition(".")
-    load = getattr(importlib.import_module(module), function)
+    load = _function(settings["custom_dataset"])
     options = {**settings.get("metadata", {}), **settings.get("dataset_kwargs", {})}
     found = load(data_dir=None if data_dir is None else str(data_dir), **options)
     return list(found[settings["test_split"]])
+
+
+def scorer(task: str) -> Callable[[Mapping[str, Any], list[str]], Mapping[str, float]]:
+    """A task file's `process_results`: (document, [reply]) -> metrics by name.
+
+    Raises:
+        UserError: there is no such task, or it names no function.
+    """
+    named = _settings(task).get("process_results")
+    if named is None:
+        raise UserError(f"task {task!r}: its file has no process_results: !function to score with")
+    found: Callable[[Mapping[str, Any], list[str]], Mapping[str, float]] = _function(named)
+    return found
+
+
+def _function(path: str) -> Any:
+    """package.module.name -> what it names."""
+    module, _, name = path.rpartition(".")
+    return getattr(importlib.import_module(module), name)
 
 
 def _settings(task: str) -> dict[str, Any]:
