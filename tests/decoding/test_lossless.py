@@ -67,7 +67,9 @@ def test_speculative_modes_equal_static_token_for_token(
             ]
         )
     )
-    for name, options in (("speculative", {"k": k}), ("self_speculative", {"k": k}), variant):
+    scale, prefix = data.draw(st.sampled_from([1.0, 0.5, 2.0])), data.draw(st.booleans())
+    plain = {"k": k, "scale": scale, "prefix": prefix}
+    for name, options in (("speculative", plain), ("self_speculative", {"k": k}), variant):
         drafted = run(backbone, head, prompts, make_mode(name, **options), budgets, batch_size)
         for ours, reference in zip(drafted, static, strict=True):
             assert ours.trace.ids == reference.trace.ids
@@ -98,16 +100,19 @@ def test_batched_equals_single_in_every_mode(
     backbone, head, prompts, budgets, batch_size, k = case
     tau = data.draw(st.floats(0.05, 0.95))
     block = backbone.config.block_size
+    prefix = data.draw(st.booleans())
+    judged = data.draw(st.sampled_from([("condition", "masked"), ("passes", "halves"), None]))
     options: dict[str, dict[str, object]] = {
         "static": {"steps": data.draw(st.integers(1, block))},
         "dynamic": {"tau": tau},
-        "direct": {"k": k, "scale": data.draw(st.sampled_from([1.0, 2.0]))},
-        "speculative": {"k": k},
+        "direct": {"k": k, "scale": data.draw(st.sampled_from([1.0, 2.0])), "prefix": prefix},
+        "speculative": {"k": k, "prefix": prefix},
         "self_speculative": {"k": k},
         "remask": {
             "tau": tau,
-            "condition": data.draw(st.sampled_from(["revealed", "masked"])),
             "rule": data.draw(st.sampled_from(["confidence", "residual"])),
+            "prefix": prefix,
+            **dict([judged] if judged else []),
         },
     }
     name = data.draw(st.sampled_from(sorted(options)))

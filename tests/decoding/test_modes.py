@@ -7,10 +7,12 @@ import torch
 
 from mrp.decoding import decode, make_mode
 from mrp.decoding.modes.dynamic import above
-from mrp.decoding.modes.remask import veto
+from mrp.decoding.modes.remask import halves, veto
 from mrp.decoding.modes.speculative import Drafts, candidates
 from mrp.decoding.picks import pick, probability
+from mrp.decoding.session import Session
 from mrp.errors import UserError
+from mrp.models.transformer import MaskedAttention
 from tests.tiny import EOS, MASK, tiny_backbone, tiny_head
 
 
@@ -62,6 +64,57 @@ def test_veto_spares_the_least_doubtful_and_the_limit_itself() -> None:
         [True, False, True, False],  # all doubted: the least doubtful stays
         [False, False, False, False],
     ]
+
+
+def test_halves_take_turns_from_the_left() -> None:
+    fresh = torch.tensor([[False, True, True, False, True], [True, False, False, False, False]])
+    assert halves(fresh).tolist() == [
+        [[False, True, False, False, True], [False, False, True, False, False]],
+        [[True, False, False, False, False], [False] * 5],
+    ]
+
+
+@pytest.mark.parametrize("prefix", [True, False])
+def test_the_head_sees_its_prefix_or_the_block_alone(prefix: bool) -> None:
+    """Several states of a block in one pass, against the head module without a cache."""
+    backbone = tiny_backbone(3, block_size=4)
+    head = tiny_head(backbone, layers=2)
+    session = Session(backbone, head, 1, 12, 1, head_states=2, head_prefix=prefix)
+    prompt = [5, 6, 7, 8, 9, 10, 11, 12]
+    with torch.inference_mode():
+        session.admit([0], [prompt])
+        session.n = 1
+        states, hidden = torch.tensor([[[3, MASK, 4, 5], [MASK] * 4]]), torch.randn(1, 2, 4, 32)
+        ours = session.correct(states, hidden, torch.tensor([True]), "head_remask")
+        clean = backbone.hidden(torch.tensor([prompt]), torch.arange(8)[None], block_causal(8))
+        for number in range(2):
+            ids = torch.cat((torch.tensor(prompt), states[0, number]))[None]
+            before = torch.cat((clean, hidden[:, number]), dim=1)
+            start = 0 if prefix else 8
+            alone = head(
+                backbone.embed(ids[:, start:]),
+                before[:, start:],
+                torch.arange(start, 12)[None],
+                block_causal(12 - start),
+            )
+            torch.testing.assert_close(ours[:, number], hidden[:, number] + alone[:, -4:])
+    assert session.counted(0)["head_remask"] == 2
+
+
+def block_causal(length: int, block: int = 4) -> MaskedAttention:
+    number = torch.arange(length) // block
+    return MaskedAttention((number[:, None] >= number)[None, None])
+
+
+def test_without_a_prefix_the_head_stores_nothing() -> None:
+    backbone = tiny_backbone(ends=False)
+    counts = []
+    for prefix in (True, False):
+        mode = make_mode("direct", k=2, prefix=prefix)
+        (sample,) = decode(backbone, tiny_head(backbone), [[5] * 16], mode, 16)
+        counts.append(sample.counts)
+    assert [each["head_store"] for each in counts] == [2, 0]
+    assert counts[0] | {"head_store": 0} == counts[1]
 
 
 def test_candidates_reveal_the_first_drafts_one_after_the_other() -> None:

@@ -25,12 +25,16 @@ ALL_MODES: tuple[tuple[str, dict[str, Any]], ...] = (
     ("direct", {"k": 1}),
     ("direct", {"k": 3}),
     ("direct", {"k": 3, "shortlist": 4}),
+    ("direct", {"k": 2, "prefix": False}),
     ("speculative", {"k": 1}),
     ("speculative", {"k": 3}),
     ("speculative", {"k": 7}),
     ("speculative", {"k": 3, "shortlist": 2}),
+    ("speculative", {"k": 3, "scale": 2.0, "prefix": False}),
     ("self_speculative", {"k": 2}),
     ("remask", {"tau": 0.2}),
+    ("remask", {"tau": 0.2, "passes": "halves"}),
+    ("remask", {"tau": 0.2, "passes": "halves", "rule": "residual", "prefix": False}),
     ("remask", {"tau": 0.2, "condition": "masked", "rule": "residual"}),
 )
 Case = tuple[Backbone, Head, list[list[int]], list[int], int, int]

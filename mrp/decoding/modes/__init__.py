@@ -52,8 +52,8 @@ def make_mode(name: str, **options: Any) -> Mode:
             raise UserError(f"mode {name!r} needs {required}")
     if given.get("passes") == "halves" and given.get("condition") == "masked":
         raise UserError(
-            f"mode {name!r}: condition='masked' is for one pass; with passes='halves' the head reads "
-            "half of the tokens revealed: leave one of the two out"
+            f"mode {name!r}: condition='masked' is for one pass; with passes='halves' the head "
+            "reads half of the fresh tokens: leave one of the two out"
         )
     return MODES[name](**given)
 

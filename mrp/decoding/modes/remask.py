@@ -1,4 +1,20 @@
-"""Remasking: over-reveal as dynamic decoding does, then let the head take tokens back."""
+"""Remasking: over-reveal as dynamic decoding does, then let the head take tokens back.
+
+A head is trained to predict masked positions: of a token that it can read itself it knows little.
+So besides the paper's one pass there is a rule of our own, `passes: halves`. A step of it, for one
+block x with hidden states h of the backbone:
+
+    fresh = positions with confidence > tau, or the best one;  reveal them in x
+    A, B  = every other fresh position, from the left
+    for half in A, B:                           # both states in one call of the head
+        y = x with half masked again
+        q[half] = softmax(W (h + head(y, h)))[half, its tokens]
+    veto  = fresh positions with q < tau, but one at least stays: the one of largest q
+    mask them again in x
+
+Each token is so judged as a guess, from what the other half says; a half taken from every other
+position leaves each token with the neighbours that it is most likely to contradict.
+"""
 
 from __future__ import annotations
 
@@ -17,31 +33,42 @@ from mrp.decoding.session import Session
 
 Condition = Literal["revealed", "masked"]
 Rule = Literal["confidence", "residual"]
+Passes = Literal["one", "halves"]
 
 
 @dataclass(frozen=True)
 class Remask(Mode):
     """Dynamic decoding with the head as judge of each step's fresh tokens (method: remask).
 
-    `condition`: whether the head reads the ids after the over-reveal or before it.
+    `passes` "one": the head judges all fresh tokens at once, the paper's way; `condition`: whether
+    it reads the ids after the over-reveal or before it. "halves": each half of them is judged with
+    that half masked and the other revealed, our own way; `condition` has no part in it.
     `rule` "confidence": a token whose corrected probability is below `tau` is masked again;
     "residual": one whose logit the correction moves by more than `delta`. At least one fresh token
     stays, the least doubtful.
+    `prefix` False lets the head see the current block alone.
     """
 
     name: ClassVar[str] = "remask"
     needs_head: ClassVar[bool] = True
     tau: float
+    passes: Passes = "one"
     condition: Condition = "revealed"
     rule: Rule = "confidence"
     delta: float = 1.0
+    prefix: bool = True
+
+    @property
+    def head_states(self) -> int:
+        """A state for each half."""
+        return 2 if self.passes == "halves" else 1
 
     def plan(self, open_: Sequence[int], fresh: Sequence[bool], pace: Pace) -> int:
         """One head pass."""
         return 1
 
     def round(self, session: Session, plan: int) -> None:
-        """One denoising step of every sample, and one head pass where several were revealed."""
+        """One denoising step of every sample; the head judges where several were revealed."""
         before = session.ids.clone()
         hidden = session.denoise()
         picks = session.pick(hidden)
@@ -50,8 +77,11 @@ class Remask(Mode):
 
         several = fresh.sum(dim=1) > 1  # a single fresh token stays in any case
         if session.any(several):
-            ids = session.ids if self.condition == "revealed" else before
-            corrected = session.correct(ids, hidden, several, "head_remask")
+            if self.passes == "halves":
+                corrected = correct_by_halves(session, hidden, fresh, several)
+            else:
+                ids = session.ids if self.condition == "revealed" else before
+                corrected = session.correct(ids, hidden, several, "head_remask")
             doubt, limit = self.doubt(session, corrected, hidden, picks.tokens)
             session.remask(veto(fresh, doubt, limit) & several[:, None])
 
@@ -63,6 +93,28 @@ class Remask(Mode):
             return -probability(session.forwards.logits(corrected), tokens), -self.tau
         moved = session.model.logits(corrected - hidden).gather(2, tokens[..., None])
         return moved.squeeze(2).abs().float(), self.delta
+
+
+def correct_by_halves(session: Session, hidden: Tensor, fresh: Tensor, where: Tensor) -> Tensor:
+    """Corrected hidden states [n, B, H], each fresh token's with its own half masked.
+
+    Args:
+        session: its current blocks hold the fresh tokens.
+        hidden: the backbone's hidden states [n, B, H] from before the reveal.
+        fresh: the positions [n, B] revealed in this step.
+        where: lanes [n] whose results are read.
+    """
+    second = halves(fresh)[:, 1]
+    states = session.ids[:, None].masked_fill(halves(fresh), session.mask_id)
+    twice = hidden[:, None].expand(-1, 2, -1, -1)
+    corrected = session.correct(states, twice, where, "head_remask")
+    return torch.where(second[..., None], corrected[:, 1], corrected[:, 0])
+
+
+def halves(fresh: Tensor) -> Tensor:
+    """Fresh positions [n, B] in two halves, [n, 2, B]: the first, third, ... and the others."""
+    odd = fresh.cumsum(dim=1) % 2 == 1
+    return torch.stack((fresh & odd, fresh & ~odd), dim=1)
 
 
 def veto(fresh: Tensor, doubt: Tensor, limit: float) -> Tensor:
