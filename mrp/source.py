@@ -27,6 +27,7 @@ GUEST_CODE = ("evaluation/guest/*.py",)  # of the tasks that run programs
 TRAIN_CODE = ("models/*.py", "training/*.py", "data/*.py", "commands/train*.py")
 DATA_CODE = ("data/*.py", "commands/data.py")
 REPORT_CODE = ("report/**/*.*", "commands/report.py")
+_DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 
 
 @cache
@@ -50,7 +51,7 @@ def code_version(*patterns: str) -> str:
 @cache
 def _program_version(source: bytes) -> str:
     """The hash of one Python file's meaning; many patterns share a file, which is parsed once."""
-    return short_digest(_meaning(ast.parse(source)))
+    return _short_hash(_meaning(ast.parse(source)))
 
 
 @cache
@@ -72,19 +73,31 @@ def reached_files(*files: str) -> frozenset[str]:
     return frozenset(found)
 
 
-def _meaning(node: Any) -> Any:
-    """A syntax tree as JSON, without docstrings and places; alike in all Python versions."""
+def _meaning(node: Any) -> str:
+    """A syntax tree as JSON, without docstrings and places; alike in all Python versions.
+
+    Written as text at once, with sorted keys: every job and every start of the workflow reads some
+    hundred files.
+    """
     if isinstance(node, list):
-        return [_meaning(item) for item in node]
+        return f"[{','.join(map(_meaning, node))}]"
     if not isinstance(node, ast.AST):
-        return repr(node)
-    children = {name: value for name, value in ast.iter_fields(node) if value not in (None, [])}
-    if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
-        children["body"] = node.body[1:] if ast.get_docstring(node, clean=False) else node.body
-    return [type(node).__name__, {name: _meaning(value) for name, value in children.items()}]
+        return json.dumps(repr(node))
+    children = []
+    for name in sorted(node._fields):
+        value = getattr(node, name, None)
+        if name == "body" and isinstance(node, _DOCUMENTED):
+            value = node.body[1:] if ast.get_docstring(node, clean=False) else node.body
+        elif value in (None, []):
+            continue
+        children.append(f'"{name}":{_meaning(value)}')
+    return f'["{type(node).__name__}",{{{",".join(children)}}}]'
 
 
 def short_digest(value: Any) -> str:
     """A hash of JSON values as 16 hex digits, independent of their order."""
-    text = json.dumps(value, sort_keys=True, separators=(",", ":"))
+    return _short_hash(json.dumps(value, sort_keys=True, separators=(",", ":")))
+
+
+def _short_hash(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:16]
