@@ -258,6 +258,8 @@ def _cells(entry: GridEntry) -> list[tuple[str | None, dict[str, Any]]]:
         }
         if options.get("rule") != "residual":
             options.pop("delta", None)  # the confidence rule has none
+        if options.get("passes") == "halves":
+            options.pop("condition", None)  # half of the fresh tokens are there, half are not
         cells.append((head, options))
     return cells
 
@@ -269,10 +271,16 @@ def _job_id(backbone: str, label: str, mode: str, head: str | None, options: dic
         parts.append(head)
     for name, value in options.items():
         if value != OPTIONS[name]:
-            words = name in ("condition", "rule")  # whose values speak for themselves
-            shown = value if isinstance(value, str) else f"{value:g}"
-            parts.append(shown if words else f"{name}{shown}")
+            parts.append(_in_id(name, value))
     return ".".join(parts)
+
+
+def _in_id(name: str, value: Any) -> str:
+    if isinstance(value, bool):
+        return name if value else f"no-{name}"
+    shown = value if isinstance(value, str) else f"{value:g}"
+    speaks = name in ("condition", "rule", "passes")  # its values speak for themselves
+    return shown if speaks else f"{name}{shown}"
 
 
 # ---- digests: what a result depends on -----------------------------------------------------------

@@ -36,10 +36,14 @@ class ModeShape:
 MODES = {
     "static": ModeShape(False, optional=("steps", "cap")),
     "dynamic": ModeShape(False, required=("tau",)),
-    "direct": ModeShape(True, required=("k",), optional=("scale", "shortlist")),
-    "speculative": ModeShape(True, required=("k",), optional=("shortlist", "cap"), lossless=True),
+    "direct": ModeShape(True, required=("k",), optional=("scale", "shortlist", "prefix")),
+    "speculative": ModeShape(
+        True, required=("k",), optional=("scale", "shortlist", "cap", "prefix"), lossless=True
+    ),
     "self_speculative": ModeShape(False, required=("k",), optional=("cap",), lossless=True),
-    "remask": ModeShape(True, required=("tau",), optional=("condition", "rule", "delta")),
+    "remask": ModeShape(
+        True, required=("tau",), optional=("condition", "rule", "delta", "passes", "prefix")
+    ),
 }
 LOSSLESS = tuple(name for name, mode in MODES.items() if mode.lossless)
 if TYPE_CHECKING:
@@ -55,8 +59,10 @@ OPTIONS: dict[str, Any] = {
     "condition": "revealed",
     "rule": "confidence",
     "delta": 1.0,
+    "passes": "one",
     "shortlist": 0,
     "cap": 1.0,
+    "prefix": True,
 }
 AUTO_K = ("speculative", "self_speculative")  # the modes that may choose K themselves: k: auto
 
@@ -170,8 +176,10 @@ class GridEntry(Strict):
     condition: Listed[Literal["revealed", "masked"]] | None = None
     rule: Listed[Literal["confidence", "residual"]] | None = None
     delta: Listed[float] | None = None
+    passes: Listed[Literal["one", "halves"]] | None = None
     shortlist: Listed[int] | None = None
     cap: Listed[float] | None = None
+    prefix: Listed[bool] | None = None
 
 
 class Suite(Strict):

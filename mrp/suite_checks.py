@@ -274,6 +274,11 @@ def _entry_problems(
                 yield f"{where}.{option}: {value} is not allowed: above 0"
     if entry.delta is not None and "residual" not in (entry.rule or []):
         yield f"{where}.delta: only rule: residual uses it; give rule: residual or leave delta out"
+    if "halves" in (entry.passes or []) and "masked" in (entry.condition or []):
+        yield (
+            f"{where}.condition: masked is for one pass; with passes: halves the head reads half "
+            "of the fresh tokens: give the two an entry each"
+        )
     name, block = min(sizes.items(), key=lambda item: item[1], default=(None, None))
     blocks = f" (blocks of {name!r} have {block} tokens)" if block else ""
     for k in entry.k or []:

@@ -171,6 +171,14 @@ MISTAKES = {
         entry(mode="remask", head="k2", tau=0.5, delta=2.0),
         ["grid[0].delta: only rule: residual uses it"],
     ),
+    "condition that two passes have not": (
+        entry(mode="remask", head="k2", tau=0.5, passes=["one", "halves"], condition="masked"),
+        ["grid[0].condition: masked is for one pass; with passes: halves"],
+    ),
+    "prefix in numbers": (
+        entry(mode="direct", head="k2", k=1, prefix=0),
+        ["grid[0].prefix: 0 is not allowed: must be a valid boolean"],
+    ),
     "unknown condition": (
         entry(mode="remask", head="k2", tau=0.5, condition="reveald"),
         ["grid[0].condition: 'reveald' is not allowed: did you mean revealed?"],

@@ -77,11 +77,18 @@ def test_lists_multiply_and_ids_are_readable(tmp_path: Path) -> None:
 def test_options_hold_the_defaults_that_apply(tmp_path: Path) -> None:
     found = by_id(suite(tmp_path))
     assert found["S.mini.static"].options == {"cap": 1.0}
-    assert found["S.mini.direct.k2.k1"].options == {"k": 1, "scale": 1.0, "shortlist": 0}
+    assert found["S.mini.direct.k2.k1"].options == {
+        "k": 1,
+        "scale": 1.0,
+        "shortlist": 0,
+        "prefix": True,
+    }
     assert found["S.mini.remask.k2.tau0.5.masked"].options == {
         "tau": 0.5,
         "condition": "masked",
         "rule": "confidence",
+        "passes": "one",
+        "prefix": True,
     }
     auto = {"mode": "speculative", "head": "k2", "k": ["auto", 2], "shortlist": [0, 50]}
     found = by_id(suite(tmp_path, grid=[auto]))
@@ -91,6 +98,19 @@ def test_options_hold_the_defaults_that_apply(tmp_path: Path) -> None:
     found = by_id(suite(tmp_path, grid=[residual]))
     assert found["S.mini.remask.k2.tau0.5.residual"].options["delta"] == 1.0
     assert found["S.mini.remask.k2.tau0.5.residual.delta2"].options["delta"] == 2.0
+
+
+def test_two_passes_and_a_head_without_prefix_are_named_in_ids(tmp_path: Path) -> None:
+    remask = {"mode": "remask", "head": "k2", "tau": 0.5, "passes": ["one", "halves"]}
+    alone = {"mode": "speculative", "head": "k2", "k": 2, "scale": 2.0, "prefix": [True, False]}
+    found = by_id(suite(tmp_path, grid=[remask, alone]))
+    assert list(found)[:4] == [
+        "S.mini.remask.k2.tau0.5",
+        "S.mini.remask.k2.tau0.5.halves",
+        "S.mini.speculative.k2.k2.scale2",
+        "S.mini.speculative.k2.k2.scale2.no-prefix",
+    ]
+    assert "condition" not in found["S.mini.remask.k2.tau0.5.halves"].options  # has no part in it
 
 
 def test_every_job_makes_a_mode(tmp_path: Path) -> None:

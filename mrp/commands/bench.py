@@ -154,7 +154,9 @@ def _mode(text: str) -> tuple[str, Mode]:
     return text, make_mode(name, **options)
 
 
-def _value(text: str) -> int | float | str:
+def _value(text: str) -> bool | int | float | str:
+    if text in ("true", "false"):
+        return text == "true"
     for kind in (int, float):
         try:
             return kind(text)

@@ -9,7 +9,10 @@ from typing import Any
 import mrp
 from mrp.errors import UserError
 
-KNOBS = ("k", "tau", "steps", "scale", "condition", "rule", "delta", "shortlist", "cap")
+KNOBS = (
+    *("k", "tau", "steps", "scale", "condition", "rule", "delta", "passes"),
+    *("shortlist", "cap", "prefix"),
+)
 
 
 def add_decoding_arguments(parser: argparse.ArgumentParser) -> None:
@@ -62,7 +65,9 @@ def add_decoding_arguments(parser: argparse.ArgumentParser) -> None:
         help="denoising steps a block, 1 to block length (static; default: block length)",
     )
     group.add_argument(
-        "--scale", type=float, help="factor on each correction, above 0 (direct; default: 1)"
+        "--scale",
+        type=float,
+        help="factor on each correction, above 0 (direct, speculative; default: 1)",
     )
     group.add_argument(
         "--condition", help="what the head reads: revealed or masked (remask; default: revealed)"
@@ -73,6 +78,17 @@ def add_decoding_arguments(parser: argparse.ArgumentParser) -> None:
     )
     group.add_argument(
         "--delta", type=float, help="bound of --rule residual, above 0 (remask; default: 1)"
+    )
+    group.add_argument(
+        "--passes",
+        help="how the head judges: one look at all fresh tokens, or halves, each with that half "
+        "masked (remask; default: one)",
+    )
+    group.add_argument(
+        "--prefix",
+        action=argparse.BooleanOptionalAction,
+        help="whether the head reads the text before the current block "
+        "(direct, speculative, remask; default: --prefix)",
     )
     group.add_argument(
         "--cap",

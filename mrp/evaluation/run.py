@@ -51,7 +51,10 @@ from mrp.turns import alone
 logger = logging.getLogger(__name__)
 
 DEFAULT_LENGTH = 112  # new tokens where neither the job nor the task says how many
-OPTIONS = ("k", "tau", "steps", "scale", "condition", "rule", "delta", "shortlist", "cap")
+OPTIONS = (
+    *("k", "tau", "steps", "scale", "condition", "rule", "delta", "passes"),
+    *("shortlist", "cap", "prefix"),
+)
 
 
 @dataclass(frozen=True)

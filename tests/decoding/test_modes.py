@@ -8,7 +8,7 @@ import torch
 from mrp.decoding import decode, make_mode
 from mrp.decoding.modes.dynamic import above
 from mrp.decoding.modes.remask import halves, veto
-from mrp.decoding.modes.speculative import Drafts, candidates
+from mrp.decoding.modes.speculative import Drafts, chain
 from mrp.decoding.picks import pick, probability
 from mrp.decoding.session import Session
 from mrp.errors import UserError
@@ -120,7 +120,7 @@ def test_without_a_prefix_the_head_stores_nothing() -> None:
 def test_candidates_reveal_the_first_drafts_one_after_the_other() -> None:
     block = torch.tensor([[7, MASK, MASK, MASK]])
     drafts = Drafts(torch.tensor([[2, 1]]), torch.tensor([[9, 8]]))
-    assert candidates(block, drafts).tolist() == [
+    assert chain(block, drafts).tolist() == [
         [[7, MASK, MASK, MASK], [7, MASK, 9, MASK], [7, 8, 9, MASK]]
     ]
 
@@ -205,6 +205,9 @@ def test_stop_is_asked_after_each_block_with_the_new_ids() -> None:
         ("direct", {"k": 1, "scale": 0.0}, "above 0"),
         ("remask", {"tau": 0.5, "condition": "sometimes"}, "revealed, masked"),
         ("remask", {"tau": 0.5, "rule": "luck"}, "confidence, residual"),
+        ("remask", {"tau": 0.5, "passes": "two"}, "one, halves"),
+        ("remask", {"tau": 0.5, "passes": "halves", "condition": "masked"}, "is for one pass"),
+        ("direct", {"k": 1, "prefix": "no"}, "True, False"),
     ],
 )
 def test_a_wrong_mode_is_one_clear_line(
