@@ -29,6 +29,7 @@ class Ranges:
 
 LEVELS = {
     "embedded": Ranges(addend=(1, 19), minuend=(10, 29)),
+    "replica": Ranges(addend=(1, 29), minuend=(10, 59)),
     "hard": Ranges(addend=(1, 49), minuend=(10, 99)),
 }
 
