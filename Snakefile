@@ -25,6 +25,10 @@ min_version("9.18")
 configfile: "config/config.yaml"
 
 
+# What `snakemake --report report.html` says above the tables and figures.
+report: "workflow/report/workflow.rst"
+
+
 try:
     SUITE_FILE = grid.suite_file(config["suite"])
     SUITE = grid.load_suite(SUITE_FILE)

@@ -7,7 +7,12 @@ rule pages:
         suite=ancient(SUITE_FILE),
         records=[PATHS.record(job) for job in JOBS],
     output:
-        report(PATHS.root / "html" / "index.html", category="Runs"),
+        report(
+            PATHS.root / "html" / "index.html",
+            caption="../report/runs.rst",
+            category="Runs",
+            labels={"page": "all runs"},
+        ),
     log:
         PATHS.log("report", "pages"),
     conda:
@@ -29,7 +34,12 @@ rule tables:
         pages=PATHS.root / "html" / "index.html",
         published="config/published.csv",
     output:
-        html=report("results/tables.html", category="Tables"),
+        html=report(
+            "results/tables.html",
+            caption="../report/tables.rst",
+            category="Tables",
+            labels={"page": "all tables"},
+        ),
         tex="results/tables.tex",
         csv="results/tables.csv",
     log:
@@ -52,7 +62,15 @@ rule figures:
         records=[PATHS.record(job) for job in JOBS],
     output:
         expand("figures/{name}.{form}", name=grid.FIGURES, form=["pdf", "png", "csv"]),
-        report(expand("figures/{name}.svg", name=grid.FIGURES), category="Figures"),
+        [
+            report(
+                f"figures/{name}.svg",
+                caption=f"../report/{name}.rst",
+                category="Figures",
+                labels={"figure": name},
+            )
+            for name in grid.FIGURES
+        ],
     log:
         PATHS.log("report", "figures"),
     conda:
