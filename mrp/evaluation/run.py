@@ -46,7 +46,6 @@ from mrp.memory import with_halved_batch
 from mrp.models import resolved_revision
 from mrp.source import code_version
 from mrp.speed import paired_speed
-from mrp.turns import alone
 
 logger = logging.getLogger(__name__)
 
@@ -299,8 +298,7 @@ def _speeds(
             seed=cell.seed,
         )
         # The entry's own batch_size says which it was.
-        with alone():
-            measured = with_halved_batch(measure, cell.speed.batch_size, f"speed of {task}")
+        measured = with_halved_batch(measure, cell.speed.batch_size, f"speed of {task}")
         speeds[task] = measured
         logger.info("%s: %.2f x the tokens/s of static", task, measured["ratio"])
     return speeds

@@ -17,6 +17,7 @@ import numpy as np
 import torch
 
 from mrp.decoding import Decoded
+from mrp.turns import alone, give_way, working
 
 RESAMPLES = 2000
 Chunk = list[list[int]]
@@ -52,7 +53,8 @@ def interleave(
 
     Whoever goes first on a chunk moves to the end for the next repeat. The warm-up has one chunk of
     every length; on a GPU all of them three times, since rounds of new shapes are captured in it,
-    but once for the contenders in `plain`, which capture nothing.
+    but once for the contenders in `plain`, which capture nothing. On a GPU that other jobs share,
+    they stand still while the timed calls run.
     """
     found = {name: Measured() for name in contenders}
 
@@ -65,20 +67,23 @@ def interleave(
         return Timing(sum(result.counts["answer_tokens"] for result in results), seconds), results
 
     on_gpu = device.type == "cuda"
-    for number in range(3 if on_gpu else 1):
-        for chunk in chunks if on_gpu else one_of_each_length(chunks):
-            for name, measured in found.items():
-                if not number or name not in plain:
-                    measured.cold.append(call(name, chunk)[0])
+    with working():
+        for number in range(3 if on_gpu else 1):
+            for chunk in chunks if on_gpu else one_of_each_length(chunks):
+                for name, measured in found.items():
+                    if not number or name not in plain:
+                        measured.cold.append(call(name, chunk)[0])
+                        give_way()
     order = list(contenders)
-    for repeat in range(repeats):
-        for chunk in chunks:
-            for name in order:
-                timing, samples = call(name, chunk)
-                found[name].timed.append(timing)
-                if not repeat:
-                    found[name].samples += samples
-        order = order[1:] + order[:1]
+    with alone():
+        for repeat in range(repeats):
+            for chunk in chunks:
+                for name in order:
+                    timing, samples = call(name, chunk)
+                    found[name].timed.append(timing)
+                    if not repeat:
+                        found[name].samples += samples
+            order = order[1:] + order[:1]
     return found
 
 
