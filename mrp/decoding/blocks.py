@@ -9,7 +9,7 @@ block may see an earlier one of the same list.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import torch
@@ -22,6 +22,8 @@ class Blocks(NamedTuple):
     ids [M, B]: token ids. row [M]: cache row. position [M]: rotary position of the first token.
     slot [M]: the keys and values are written at slots slot .. slot + B of the row.
     visible [M]: the block attends to the slots [0, visible) of its row and to its own.
+    shadow [M]: whether it is the shadow of the block that ends at `visible`: a token of a shadow
+        does not attend to the token in its own place there. None: no block of the list is one.
     """
 
     ids: Tensor
@@ -29,10 +31,22 @@ class Blocks(NamedTuple):
     position: Tensor
     slot: Tensor
     visible: Tensor
+    shadow: Tensor | None = None
+
+    def each(self, change: Callable[[Tensor], Tensor]) -> Blocks:
+        """The blocks with every field changed."""
+        shadow = None if self.shadow is None else change(self.shadow)
+        return Blocks(*map(change, self[:5]))._replace(shadow=shadow)
 
     def take(self, index: Tensor | slice) -> Blocks:
         """The blocks that `index` selects."""
-        return Blocks(*(field[index] for field in self))
+        return self.each(lambda field: field[index])
+
+    def own_place(self) -> Tensor:
+        """The slot that each token of a shadow must not see, [M, B]; -1 in other blocks."""
+        assert self.shadow is not None
+        place = self.visible[:, None] - self.ids.shape[1] + self.offsets()
+        return place.masked_fill(~self.shadow[:, None], -1)
 
     def offsets(self) -> Tensor:
         """0 .. B - 1, [1, B], to be added to a block's slot or position."""
@@ -41,7 +55,15 @@ class Blocks(NamedTuple):
 
 def join(parts: Sequence[Blocks]) -> Blocks:
     """Several lists as one."""
-    return parts[0] if len(parts) == 1 else Blocks(*map(torch.cat, zip(*parts, strict=True)))
+    if len(parts) == 1:
+        return parts[0]
+    shadow = None
+    if any(part.shadow is not None for part in parts):
+        none = [torch.zeros_like(part.row, dtype=torch.bool) for part in parts]
+        shadows = (part.shadow for part in parts)
+        shadow = torch.cat([n if s is None else s for s, n in zip(shadows, none, strict=True)])
+    fields = map(torch.cat, zip(*(part[:5] for part in parts), strict=True))
+    return Blocks(*fields)._replace(shadow=shadow)
 
 
 def plain(ids: Tensor, row: Tensor, start: Tensor) -> Blocks:
@@ -60,6 +82,18 @@ def candidate_states(states: Tensor, row: Tensor, start: Tensor) -> Blocks:
     slots = start[:, None] + torch.arange(count, device=start.device) * block
     start = start.repeat_interleave(count)
     return Blocks(states.flatten(0, 1), row.repeat_interleave(count), start, slots.flatten(), start)
+
+
+def with_shadows(ids: Tensor, shadows: Tensor, row: Tensor, start: Tensor) -> Blocks:
+    """Each row's current block of ids [n, B], each followed by its shadow of ids `shadows` [n, B].
+
+    A shadow stands at the rotary positions of its block and sees the prefix, itself, and the block
+    except for the token in its own place. The block does not see its shadow.
+    """
+    pairs = torch.stack((ids, shadows), dim=1)
+    blocks = candidate_states(pairs, row, start)
+    shadow = torch.arange(len(blocks.row), device=row.device) % 2 == 1
+    return blocks._replace(visible=blocks.slot, shadow=shadow)
 
 
 def whole_blocks(

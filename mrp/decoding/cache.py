@@ -55,6 +55,8 @@ class CachedAttention:
         begin, end = self.slots[:, :1], self.slots[:, -1:]
         seen = (key < blocks.visible[:, None]) | ((key >= begin) & (key <= end))
         self.mask = seen[:, None, None]  # [M, 1, 1, length]
+        if blocks.shadow is not None:
+            self.mask = self.mask & (key != blocks.own_place()[:, None, :, None])
 
     def __call__(self, layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         """Write k and v [M, Hkv, B, D], then attend q [M, Hq, B, D] to what each block sees."""

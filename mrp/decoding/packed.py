@@ -275,6 +275,12 @@ class Attention:
         target = order if place is None else place
         mask.index_copy_(0, target, torch.zeros(seen.shape).masked_fill_(~seen, -torch.inf))
         mask = mask.view(len(rows), 1, width, 1, length).expand(-1, -1, -1, size, -1)
+        if part.shadow is not None:
+            unseen = torch.zeros(len(rows) * width, size, length)
+            own = (key == part.own_place()[..., None]).float()  # [m, size, length]
+            mask = mask.masked_fill(
+                unseen.index_copy_(0, target, own).view(mask.shape).bool(), -torch.inf
+            )
         low, high = int(rows[0]), int(rows[-1])
         neighbours = high - low + 1 == len(rows)
         return Run(

@@ -103,9 +103,12 @@ def _rotate_and_store_kernel(
 
 @triton.jit
 def _weigh(q, k, v, there, best, total, mixed, scale):
-    """One step of the running softmax: keys k, values v [n, D], `there` [n] those that count."""
+    """One step of the running softmax: keys k, values v [n, D].
+
+    `there`, [n] or for each line of q, tells which keys count.
+    """
     score = tl.dot(q, tl.trans(k), input_precision="ieee") * scale
-    score = tl.where(there[None, :], score, -float("inf"))
+    score = tl.where(there, score, -float("inf"))
     new_best = tl.maximum(best, tl.max(score, axis=1))
     weight = tl.exp2(score - new_best[:, None])
     shrink = tl.exp2(best - new_best)
@@ -122,12 +125,14 @@ def _attend_kernel(
     ROW,
     SLOT,
     VISIBLE,
+    SHADOW,
     OUT,
     PART,
     PART_BEST,
     PART_TOTAL,
     scale,
     length,
+    SHADOWS: tl.constexpr,
     ALONE: tl.constexpr,
     BLOCK: tl.constexpr,
     Q_HEADS: tl.constexpr,
@@ -141,7 +146,8 @@ def _attend_kernel(
 ):
     # One program: the queries of one block that share one key/value head (BLOCK tokens times
     # Q_HEADS / KV_HEADS heads, LINES after padding) against a range of the keys they see: the
-    # prefix and, right behind it, the block's own.
+    # prefix and, right behind it, the block's own. A line of a shadow leaves out the key in its own
+    # place; no tile consists of that key alone.
     announce(OVERLAP)
     m = tl.program_id(0)
     kv_head = tl.program_id(1)
@@ -157,6 +163,10 @@ def _attend_kernel(
     cache_row = tl.load(ROW + m, cache_modifier=".cg")
     slot = tl.load(SLOT + m, cache_modifier=".cg")
     visible = tl.load(VISIBLE + m, cache_modifier=".cg")
+    own = tl.full([LINES], -1, tl.int32)
+    if SHADOWS:
+        is_shadow = tl.load(SHADOW + m, cache_modifier=".cg") != 0
+        own = tl.where(is_shadow, (visible - BLOCK + line // SHARED).to(tl.int32), own)
     keys = visible + BLOCK
     tiles = tl.cdiv(keys, TILE)
     share = tl.cdiv(tiles, tl.num_programs(2))
@@ -183,7 +193,10 @@ def _attend_kernel(
         best = tl.full([LINES], -float("inf"), tl.float32)
         total = tl.zeros([LINES], tl.float32)
         mixed = tl.zeros([LINES, DIM_PADDED], tl.float32)
-        best, total, mixed = _weigh(q, k, v, there, best, total, mixed, scale)
+        counts = there[None, :]
+        if SHADOWS:
+            counts = counts & (key[None, :] != own[:, None])
+        best, total, mixed = _weigh(q, k, v, counts, best, total, mixed, scale)
         for tile in range(first + 1, last):
             key = tile * TILE + tl.arange(0, TILE)
             there = key < keys
@@ -191,7 +204,10 @@ def _attend_kernel(
             at = base + tl.where(key < visible, key, slot + key - visible)[:, None] * SLOT_SIZE
             k = tl.load(KEYS + at, mask=here, other=0.0)
             v = tl.load(VALUES + at, mask=here, other=0.0)
-            best, total, mixed = _weigh(q, k, v, there, best, total, mixed, scale)
+            counts = there[None, :]
+            if SHADOWS:
+                counts = counts & (key[None, :] != own[:, None])
+            best, total, mixed = _weigh(q, k, v, counts, best, total, mixed, scale)
         mixed = mixed / total[:, None]
         if SPLIT:
             mine = place * tl.num_programs(2) + split
@@ -332,12 +348,14 @@ class BlockAttention:
             blocks.row,
             blocks.slot,
             blocks.visible,
+            blocks.visible if blocks.shadow is None else blocks.shadow,  # read if there are any
             out,
             part,
             best,
             total,
             self.head_dim**-0.5 * 1.4426950408889634,  # the kernel works with powers of two
             keys.shape[1],
+            SHADOWS=blocks.shadow is not None,
             ALONE=count == 1,
             BLOCK=block,
             Q_HEADS=self.q_heads,

@@ -59,7 +59,7 @@ class Stack:
         Returns:
             The output after the last norm, [M * B, H].
         """
-        blocks = Blocks(*(field.contiguous() for field in blocks))
+        blocks = blocks.each(Tensor.contiguous)
         defer = suits(residual, self.layers[0].gate_up) and suits(residual, self.layers[0].qkv)
         for index, layer in enumerate(self.layers):
             mixed = self.attention(
