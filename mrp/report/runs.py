@@ -22,7 +22,7 @@ from mrp.report.cells import percent
 from mrp.report.outcomes import sample_lines
 from mrp.report.statistics import wilson
 from mrp.report.templating import environment_of_templates
-from mrp.schema import LOSSLESS, HeadsFrom
+from mrp.schema import LOSSLESS, OPTIONS, HeadsFrom
 
 SHOWN = 120  # samples with their traces on a page: more would make it slow to open
 FOLDER = "html"  # of the pages, inside a suite's results
@@ -293,8 +293,8 @@ def _shown(mine: dict[str, Any], theirs: dict[str, Any] | None) -> dict[str, Any
 def _title(record: dict[str, Any]) -> str:
     """remask, tau 0.5, head k2, backbone S."""
     job = record["job"]
-    names = ("k", "steps", "tau", "scale", "condition", "rule", "delta")
-    options = [f"{name} {job[name]}" for name in names if job.get(name) is not None]
+    given = {name: job[name] for name in OPTIONS if job.get(name) is not None}
+    options = [f"{name} {value}" for name, value in given.items() if value != OPTIONS[name]]
     head = [f"head {job['head']}"] if job["head"] else []
     return ", ".join([job["mode"], *options, *head, f"backbone {job['backbone']}"])
 

@@ -11,9 +11,12 @@ from mrp.report import cells
 from mrp.report.cells import Cell, Column, Group, Row, RowSeries, Table
 from mrp.report.comparisons import reference, select
 from mrp.report.verdicts import with_verdicts
+from mrp.schema import OPTIONS
 
 # A control without a head is compared with a head where its tokens per forward are this near.
 NEAR = 0.1
+# What the rows over K of one head have in common.
+BESIDE_K = ["head", *(name for name in OPTIONS if name != "k")]
 
 ACCURACY = Column("Accuracy", "%", cells.accuracy, "high")
 VERSUS_STATIC = Column("vs static", "points", cells.difference("vs_static", "static not run"))
@@ -42,6 +45,7 @@ def build_tables(rows: pd.DataFrame, published: pd.DataFrame | None) -> list[Tab
         rows: of `comparisons.compare`.
         published: of `published.read_published`, or None.
     """
+    rows = rows[rows["head_seed_of"].isna()]  # repetitions have a table of their own
     found = [
         _residual_or_direct(with_verdicts(rows, published, "residual_vs_direct")),
         _speculative(with_verdicts(rows, published, "speculative")),
@@ -64,7 +68,7 @@ def _residual_or_direct(rows: pd.DataFrame) -> Table:
             continue
         built = [
             Row(_head_labels(by_k.iloc[0]), tuple(_at_k(by_k, k) for k in ks), starts=True)
-            for by_k in _by(direct, ["head", "scale", "shortlist"])
+            for by_k in _by(direct, BESIDE_K)
         ]
         controls = tuple(_control_cell(cell, direct, k) for k in ks)
         if any(control.text for control in controls):
@@ -199,7 +203,7 @@ def _by_head(
         if mine.empty:
             continue
         built = _static_row(cell, columns, labels=3)
-        for by_k in _by(mine, ["mode", "head", "scale", "shortlist"]):
+        for by_k in _by(mine, ["mode", *BESIDE_K]):
             for number, (_, row) in enumerate(by_k.sort_values("k").iterrows()):
                 names = _head_labels(row)
                 labels = (
@@ -260,7 +264,8 @@ def _remask(rows: pd.DataFrame) -> Table:
         (("Mode", ""), ("τ", ""), *((column.label, column.unit) for column in columns)),
         tuple(groups),
         "Best in bold among the rows of one τ. The head reads the ids after the reveal that "
-        "it judges (revealed) or before it (masked); it masks a token again whose corrected "
+        "it judges (revealed) or before it (masked), or judges each half of the fresh tokens with "
+        "that half masked (halves); it masks a token again whose corrected "
         "confidence is below τ, or, by the other rule, whose correction |W r| is above δ.",
     )
 
@@ -270,7 +275,9 @@ def remask_label(row: RowSeries) -> Cell:
     if row["mode"] != "remask":
         return Cell(str(row["mode"]))
     rule = f"|W r| > {row['delta']:g}" if row["rule"] == "residual" else "confidence"
-    return Cell(f"remask, {row['head']}", f"{row['condition']} ids, {rule}", chips=_source(row))
+    read = "halves" if row["passes"] == "halves" else f"{row['condition']} ids"
+    own = ", ".join([read, rule, *_alone(row)])
+    return Cell(f"remask, {row['head']}", own, chips=_source(row))
 
 
 def _gain(name: str, lacking: str) -> Any:
@@ -314,9 +321,17 @@ def _head_labels(row: RowSeries) -> tuple[Cell, Cell]:
         own.append(f"correction {cells.TIMES} {row['scale']:g}")
     if not pd.isna(row["shortlist"]) and row["shortlist"]:
         own.append(f"shortlist of {row['shortlist']:.0f}")
+    if not pd.isna(row["cap"]) and row["cap"] != 1:
+        own.append(f"cap {row['cap']:g}")
+    own += _alone(row)
     objective = "direct" if row["head_variant"] == "direct" else "residual"
     chained = ", chained" if row["head_variant"] == "k2" else ""
     return Cell(str(row["head"]), ", ".join(own), chips=_source(row)), Cell(objective + chained)
+
+
+def _alone(row: RowSeries) -> list[str]:
+    """Whether the head saw the current block alone, in words."""
+    return [] if pd.isna(row["prefix"]) or row["prefix"] else ["head without prefix"]
 
 
 def _source(row: RowSeries) -> tuple[str, ...]:

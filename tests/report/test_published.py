@@ -37,6 +37,9 @@ def row(mode: str, **changes: object) -> dict[str, object]:
         "shortlist": None,
         "rule": None,
         "condition": None,
+        "passes": None,
+        "cap": None,
+        "prefix": None,
     }
     return {**usual, **options, "mode": mode, **changes}
 
@@ -81,9 +84,10 @@ def test_remask_joins_whatever_the_head_reads_but_not_the_older_rule(
         row("remask", **usual, condition="revealed", rule="confidence"),
         row("remask", **usual, condition="masked", rule="confidence"),
         row("remask", **usual, condition="revealed", rule="residual"),
+        row("remask", **usual, passes="halves", rule="confidence"),
         row("dynamic", tau=0.5),
     ]
-    assert accuracy(published, "remask", *rows) == pytest.approx([0.823, 0.823, -1, 0.679])
+    assert accuracy(published, "remask", *rows) == pytest.approx([0.823, 0.823, -1, -1, 0.679])
 
 
 @pytest.mark.parametrize(
