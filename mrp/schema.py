@@ -44,6 +44,11 @@ MODES = {
     "remask": ModeShape(
         True, required=("tau",), optional=("condition", "rule", "delta", "passes", "prefix")
     ),
+    "factor": ModeShape(False, required=("factor",)),
+    "entropy": ModeShape(False, required=("gamma",)),
+    "klass": ModeShape(False, required=("tau",), optional=("kl", "history")),
+    "wino": ModeShape(False, required=("tau",), optional=("back",)),
+    "freedave": ModeShape(False, required=("k", "tau")),
 }
 LOSSLESS = tuple(name for name, mode in MODES.items() if mode.lossless)
 if TYPE_CHECKING:
@@ -55,6 +60,11 @@ OPTIONS: dict[str, Any] = {
     "k": None,
     "steps": None,
     "tau": None,
+    "factor": None,
+    "gamma": None,
+    "kl": 0.01,
+    "history": 2,
+    "back": 0.9,
     "scale": 1.0,
     "condition": "revealed",
     "rule": "confidence",
@@ -172,6 +182,11 @@ class GridEntry(Strict):
     k: Listed[K] | None = None
     steps: Listed[int] | None = None
     tau: Listed[float] | None = None
+    factor: Listed[float] | None = None
+    gamma: Listed[float] | None = None
+    kl: Listed[float] | None = None
+    history: Listed[int] | None = None
+    back: Listed[float] | None = None
     scale: Listed[float] | None = None
     condition: Listed[Literal["revealed", "masked"]] | None = None
     rule: Listed[Literal["confidence", "residual"]] | None = None

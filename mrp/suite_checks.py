@@ -268,10 +268,16 @@ def _entry_problems(
     for tau in entry.tau or []:
         if not 0 < tau < 1:
             yield f"{where}.tau: {tau} is not allowed: above 0 and below 1"
-    for option in ("scale", "delta"):
+    for option in ("scale", "delta", "factor", "gamma", "kl"):
         for value in getattr(entry, option) or []:
             if not 0 < value < float("inf"):
                 yield f"{where}.{option}: {value} is not allowed: above 0"
+    for back in entry.back or []:
+        if not 0 <= back < 1:
+            yield f"{where}.back: {back} is not allowed: at least 0 and below 1"
+    for history in entry.history or []:
+        if history < 1:
+            yield f"{where}.history: {history} is not allowed: at least 1"
     if entry.delta is not None and "residual" not in (entry.rule or []):
         yield f"{where}.delta: only rule: residual uses it; give rule: residual or leave delta out"
     if "halves" in (entry.passes or []) and "masked" in (entry.condition or []):

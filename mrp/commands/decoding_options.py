@@ -11,7 +11,7 @@ from mrp.errors import UserError
 
 KNOBS = (
     *("k", "tau", "steps", "scale", "condition", "rule", "delta", "passes"),
-    *("shortlist", "cap", "prefix"),
+    *("shortlist", "cap", "prefix", "factor", "gamma", "kl", "history", "back"),
 )
 
 
@@ -48,16 +48,19 @@ def add_decoding_arguments(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--mode",
         default="static",
-        help="static, dynamic, direct, speculative, self_speculative or remask (default: static)",
+        help="static, dynamic, direct, speculative, self_speculative, remask, or a rival without a "
+        "head: factor, entropy, klass, wino, freedave (default: static)",
     )
     group.add_argument(
         "--k",
         type=_k,
         help="picks a round after the backbone's own, 1 to block length - 1; auto: what pays "
-        "(direct, speculative, self_speculative; auto not for direct)",
+        "(direct, speculative, self_speculative, freedave; auto not for direct and freedave)",
     )
     group.add_argument(
-        "--tau", type=float, help="confidence threshold, above 0 and below 1 (dynamic, remask)"
+        "--tau",
+        type=float,
+        help="confidence threshold, above 0 and below 1 (dynamic, remask, klass, wino, freedave)",
     )
     group.add_argument(
         "--steps",
@@ -102,6 +105,30 @@ def add_decoding_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="the head chooses among the backbone's N likeliest tokens of each position "
         "(direct, speculative; default: 0, the whole vocabulary)",
+    )
+    group = parser.add_argument_group("rivals")
+    group.add_argument(
+        "--factor",
+        type=float,
+        help="bound of (n + 1) (1 - confidence of the n-th surest), above 0 (factor)",
+    )
+    group.add_argument(
+        "--gamma", type=float, help="budget of entropy a step, nats, above 0 (entropy)"
+    )
+    group.add_argument(
+        "--kl",
+        type=float,
+        help="divergence from the step before below which a position is stable, nats "
+        "(klass; default: 0.01)",
+    )
+    group.add_argument(
+        "--history", type=int, help="steps for which it has to be (klass; default: 2)"
+    )
+    group.add_argument(
+        "--back",
+        type=float,
+        help="probability below which a token is taken back, at least 0 and below 1 "
+        "(wino; default: 0.9)",
     )
 
 
