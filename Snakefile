@@ -17,6 +17,7 @@ from snakemake.utils import min_version
 from mrp import grid, source
 from mrp.errors import UserError
 from mrp.leases import gpu_per_job, visible_devices
+from mrp.live import Live
 from mrp.places import check_folders
 
 min_version("9.18")
@@ -66,6 +67,10 @@ if visible_devices():
 os.environ.update(PATH=f"{os.path.dirname(sys.executable)}{os.pathsep}{os.getenv('PATH')}")
 
 
+# On a terminal: a line of state under the messages.
+LIVE = Live(logger, PATHS.root / "runs", SUITE.name)
+
+
 wildcard_constraints:
     backbone="|".join(map(re.escape, SUITE.backbones)),
     head="|".join(map(re.escape, SUITE.heads)) or "none",
@@ -83,6 +88,16 @@ onstart:
         )
     except UserError as error:
         raise WorkflowError(f"mrp: error: {error}") from None
+    if not workflow.output_settings.quiet:
+        LIVE.start(len(planned))
+
+
+onsuccess:
+    LIVE.close()
+
+
+onerror:
+    LIVE.close()
 
 
 localrules:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import sys
+import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,13 +12,17 @@ from typing import Literal
 
 from mrp.grid import jobs
 from mrp.layout import Layout
+from mrp.live import Pulse, state
 from mrp.locks import LOCK, release, try_lock
 from mrp.models.weights import WEIGHTS
+from mrp.progress import Display
 from mrp.schema import HeadsFrom, Suite
 
 State = Literal["running", "failed", "begun", "outdated", "left", "done"]
 # In the order in which a reader wants them: what needs a look first, what is done last.
 STATES: tuple[State, ...] = ("running", "failed", "begun", "outdated", "left", "done")
+WATCH_INTERVAL = 2.0  # seconds between two looks
+LINE_INTERVAL = 30.0  # seconds between two lines where there is no terminal
 
 
 @dataclass(frozen=True)
@@ -62,6 +68,42 @@ def read_status(suite: Suite, results: Path, heads: HeadsFrom = "released") -> S
     times = [item.seconds for item in decodes if item.state == "done"]
     missing = len(decodes) - len(times)
     return Status(items, sum(times), sum(times) / len(times) * missing if times else None)
+
+
+def watch(suite: Suite, results: Path, heads: HeadsFrom = "released") -> None:
+    """Show one line that keeps up with a run of the suite, until all of its jobs are done.
+
+    Read from the files alone: any terminal will do, and it does not matter who runs the suite.
+    """
+    pulse = Pulse(Layout(suite, Path(results), heads).root / "runs")
+    status = read_status(suite, results, heads)
+    with _Watch(suite.name, status) as line:
+        while line.done < line.total:
+            time.sleep(WATCH_INTERVAL)
+            status = read_status(suite, results, heads)
+            states = [item.state for item in status.items]
+            numbers = state(states.count("running"), states.count("failed"), pulse.rate())
+            line.advance(_done(status), numbers)
+
+
+class _Watch(Display):
+    """How many of a suite's jobs are done."""
+
+    def __init__(self, label: str, status: Status) -> None:
+        super().__init__(len(status.items), _done(status), "job", True, label)
+        self.written = time.monotonic() - LINE_INTERVAL
+
+    def is_due(self) -> bool:
+        return time.monotonic() - self.written >= LINE_INTERVAL
+
+    def write_line(self, numbers: str) -> None:
+        self.written = time.monotonic()
+        shown = f", {numbers}" if numbers else ""
+        print(f"{self.label}: {self.done} of {self.total} jobs{shown}", file=sys.stderr, flush=True)
+
+
+def _done(status: Status) -> int:
+    return sum(item.state == "done" for item in status.items)
 
 
 def _trainings(layout: Layout) -> Iterator[Item]:

@@ -16,6 +16,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--all", action="store_true", help="a line for the jobs that are done or left, too"
     )
+    parser.add_argument(
+        "--watch",
+        action="store_true",
+        help="follow a run from another terminal, one line that keeps up until all jobs are done",
+    )
 
 
 def run(args: argparse.Namespace) -> None:
@@ -23,8 +28,12 @@ def run(args: argparse.Namespace) -> None:
     from mrp.grid import heads_from, load_suite
     from mrp.status import STATES, read_status
 
-    suite = load_suite(args.suite)
-    status = read_status(suite, args.results, heads_from(args.heads, "--heads"))
+    suite, heads = load_suite(args.suite), heads_from(args.heads, "--heads")
+    if args.watch:
+        from mrp.status import watch
+
+        watch(suite, args.results, heads)
+    status = read_status(suite, args.results, heads)
     for kind, words in (("training", "trainings"), ("decode", "decode jobs")):
         counts = {state: status.count(kind, state) for state in reversed(STATES)}
         if total := sum(counts.values()):
