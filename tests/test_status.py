@@ -11,7 +11,7 @@ from mrp.cli import main
 from mrp.commands.status import _duration
 from mrp.grid import Layout, jobs, load_suite
 from mrp.locks import run_lock
-from mrp.status import read_status
+from mrp.status import read_status, watch
 
 SUITE = """\
 name: mine
@@ -104,3 +104,20 @@ def test_a_damaged_record_is_a_job_that_is_not_done(layout: Layout) -> None:
 )
 def test_durations(seconds: float, text: str) -> None:
     assert _duration(seconds) == text
+
+
+def test_watching_ends_with_the_last_job(
+    layout: Layout, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It keeps up with what appears on the disk, and says so in plain lines without a terminal."""
+    left = list(range(len(jobs(layout.suite))))
+    for directory in (layout.trained_backbone_dir("S"), layout.trained_head_dir("S", "k2")):
+        directory.mkdir(parents=True)
+        (directory / "model.safetensors").write_text("")
+    monkeypatch.setattr("mrp.status.LINE_INTERVAL", 0.0)
+    monkeypatch.setattr("mrp.status.time.sleep", lambda _: write_record(layout, left.pop()))
+    watch(layout.suite, layout.results)
+    assert left == []
+    lines = capsys.readouterr().err.splitlines()
+    assert lines[0] == "mine: 3 of 7 jobs"
+    assert lines[-1] == "mine: 7 of 7 jobs"
