@@ -157,9 +157,9 @@ class Clock:
         self.spoilt = False  # whether something else was done in between
 
     def stop(self) -> float | None:
-        """Seconds of all rounds; None unless they were alike and nothing else was done."""
+        """Seconds of all rounds; None if something else was done in between."""
         seconds = time.perf_counter() - self.start
-        return None if self.spoilt or len(set(self.rounds)) != 1 else seconds
+        return None if self.spoilt else seconds
 
 
 class Batch:
@@ -208,16 +208,16 @@ class Batch:
     def round(self) -> None:
         """One round of the mode, with the blocks to be stored riding along."""
         open_, fresh = [s.open for s in self.samples], [s.fresh for s in self.samples]
+        session, stores, waiting = self.session, self.stores, self.waiting
+        self.pace.ready = lambda plan: session.ready(plan, stores, waiting)
         self.plan = self.mode.plan(open_, fresh, self.pace)
         self.useful = useful_drafts(open_, fresh, self.plan)
-        self.clock.rounds.append(max(0, self.plan))
-        rounds, begin = self.session.rounds, time.perf_counter()
-        captures = rounds.captures if rounds is not None else 0
-        unread = self.session.run(self.mode, self.plan, self.stores, self.waiting)
-        if rounds is not None and rounds.captures > captures:
+        self.clock.rounds.append(self.plan)
+        ready, begin = session.ready(self.plan, stores, waiting), time.perf_counter()
+        unread = session.run(self.mode, self.plan, stores, waiting)
+        if not ready:
             self.clock.spoilt = True
-            if self.plan > 0:
-                self.pace.pay(time.perf_counter() - begin)
+            self.pace.captured(session.n, self.plan, time.perf_counter() - begin)
         waiting = self.waiting if "waiting" in unread else []
         self.waiting = waiting + (self.stores if "stores" in unread else [])
         self.stores = []
@@ -236,10 +236,8 @@ class Batch:
         board = self.session.read()
         seconds = self.clock.stop()
         masked = (board[:, 0] == self.session.mask_id).sum(dim=1).tolist()
-        if seconds is not None:
-            gained = [sample.open - left for sample, left in zip(self.samples, masked, strict=True)]
-            rounds = len(self.clock.rounds)
-            self.pace.observe(self.useful, max(0, self.plan), rounds, seconds, gained)
+        gained = [sample.open - left for sample, left in zip(self.samples, masked, strict=True)]
+        self.pace.observe(self.useful, self.clock.rounds, seconds, gained)
         self.clock = Clock()
         done = []
         for lane, (sample, left) in enumerate(zip(self.samples, masked, strict=True)):
@@ -252,6 +250,7 @@ class Batch:
                 done.append(self._hand_out(lane, stopped))
             else:
                 self.stores.append(lane)
+        self.clock.spoilt = bool(done)
         yield from done
 
     def _hand_out(self, lane: int, stopped: bool) -> Decoded:

@@ -33,7 +33,6 @@ class FixedRounds:
 
     def __init__(self, session: Session, mode: Mode) -> None:
         self.session, self.mode = session, mode
-        self.captures = 0  # shapes met so far that took time to capture
         # Pinned on a GPU: copies from and to it need no wait; the one in `read` covers all.
         pinned = session.device.type == "cuda"
         self.lists = torch.empty((2, session.slots), dtype=torch.long, pin_memory=pinned)
@@ -50,8 +49,17 @@ class FixedRounds:
                 row[:count] = torch.tensor(listed + [session.scratch] * (count - len(listed)))
                 target[:count].copy_(row[:count], non_blocking=True)
             counts.append(count)
-        lanes = power_of_two(session.n, session.slots)
-        return self.play(Shape(lanes, plan, counts[0], counts[1], flush))
+        return self.play(self.shape(plan, counts[0], counts[1], flush))
+
+    def shape(self, plan: int, stores: int, waiting: int, flush: bool) -> Shape:
+        """The shape of a round with so many blocks to store and to be read by the head."""
+        slots = self.session.slots
+        lanes = power_of_two(self.session.n, slots)
+        return Shape(lanes, plan, riders(stores, slots), riders(waiting, slots), flush)
+
+    def ready(self, shape: Shape) -> bool:
+        """Whether a round of this shape takes no preparation."""
+        return True
 
     def play(self, shape: Shape) -> frozenset[str]:
         """A round of this shape."""
@@ -79,6 +87,10 @@ class GraphRounds(FixedRounds):
         self.pool = torch.cuda.graph_pool_handle()
         self.captured: dict[Shape, tuple[torch.cuda.CUDAGraph, frozenset[str]]] = {}
 
+    def ready(self, shape: Shape) -> bool:
+        """Whether it has been captured."""
+        return shape in self.captured
+
     def play(self, shape: Shape) -> frozenset[str]:
         """A round of this shape; the first one is run, and captured for the next time."""
         if shape in self.captured:
@@ -98,7 +110,6 @@ class GraphRounds(FixedRounds):
             if isinstance(forwards, EagerForwards):
                 forwards.length = None
         self.captured[shape] = graph, unread
-        self.captures += 1
         return unread
 
 

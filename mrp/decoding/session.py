@@ -302,6 +302,14 @@ class Session:
                 buffer[: len(lanes)] = torch.tensor(lanes, device=self.device)
         return self.round(mode, plan, len(stores), len(waiting), flush)
 
+    def ready(self, plan: int, stores: list[int], waiting: list[int]) -> bool:
+        """Whether such a round needs no capture first."""
+        if self.rounds is None:
+            return True
+        flush = not set(stores).isdisjoint(waiting)
+        read = len(waiting) if plan > 0 or flush else 0
+        return self.rounds.ready(self.rounds.shape(plan, len(stores), read, flush))
+
     def round(self, mode: Mode, plan: int, stores: int, waiting: int, flush: bool) -> set[str]:
         """One round of a mode, the way it runs eagerly and is captured.
 

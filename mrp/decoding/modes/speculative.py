@@ -24,7 +24,7 @@ import torch
 from torch import Tensor
 
 from mrp.decoding.modes.base import Mode
-from mrp.decoding.pace import MOST, PLAIN, Pace, useful_drafts
+from mrp.decoding.pace import KEEP, MOST, PLAIN, Pace, useful_drafts
 from mrp.decoding.session import Session
 
 
@@ -74,8 +74,12 @@ class Verified(Mode):
         return max(useful_drafts(open_, fresh, self.k))
 
     def reveals(self, plan: int) -> int | None:
-        """One token without drafts."""
-        return None if plan > 0 else 1
+        """One token without drafts.
+
+        Where `Pace` decides, a step that keeps is looked at, so that the drafts' time stands alone.
+        """
+        looked_at = plan > 0 or (plan == KEEP and self.k == "auto")
+        return None if looked_at else 1
 
     def round(self, session: Session, plan: int) -> None:
         """Draft, verify, accept, commit, keep; a plain step where drafting does not pay."""
