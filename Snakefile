@@ -3,6 +3,7 @@
 #   snakemake                        everything, on all cores
 #   snakemake figures/pareto.pdf     one product and only what it needs
 #   snakemake --config suite=NAME    another suite (heads=train: its heads trained here)
+#   snakemake --config suite=NAME results_from=DIR   tables and figures of runs made elsewhere
 #   snakemake -n                     what would run, and why
 #
 # The rules hold no logic: mrp.grid knows the jobs and the paths, each rule calls one mrp command.
@@ -34,6 +35,7 @@ try:
     SUITE_FILE = grid.suite_file(config["suite"])
     SUITE = grid.load_suite(SUITE_FILE)
     HEADS = grid.heads_from(config["heads"])
+    RECORDS = grid.records_folder(config["results_from"])
     JOBS = {job.id: job for job in grid.jobs(SUITE, HEADS)}
     GPU = gpu_per_job(config["device"])
     TRAIN_GPUS = gpu_per_job(config["device"], config["gpus_per_training"], SUITE.jobs_per_gpu)

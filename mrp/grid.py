@@ -37,7 +37,7 @@ from mrp.config import (
     training,
 )
 from mrp.errors import UserError
-from mrp.layout import Layout, missing_parts
+from mrp.layout import RECORD_FILES, Layout, missing_parts
 from mrp.source import (
     DATA_CODE,
     DECODE_CODE,
@@ -59,6 +59,7 @@ __all__ = [
     "jobs",
     "load_suite",
     "missing_pieces",
+    "records_folder",
     "suite_file",
 ]
 
@@ -70,10 +71,11 @@ class Job:
     """One decode job: a mode with its options, on one backbone, over a group of tasks.
 
     `options` holds the mode's own options only, defaults filled in; `head_source` is "released" or
-    "trained", `head_seed_of` the head of which `head` is a repetition. `digest` covers everything that changes the result but the bytes of the checkpoints
-    and of a benchmark's data file. Those are for the workflow, which runs a job again whose data
-    file changed: a digest of them could not be known before they are fetched, nor after they were
-    removed to make room, when the records are still good.
+    "trained", `head_seed_of` the head of which `head` is a repetition. `digest` covers everything
+    that changes the result but the bytes of the checkpoints and of a benchmark's data file. Those
+    are for the workflow, which runs a job again whose data file changed: a digest of them could not
+    be known before they are fetched, nor after they were removed to make room, when the records are
+    still good.
     """
 
     id: str
@@ -241,6 +243,24 @@ def task_labels(suite: Suite) -> list[str]:
         short = prefixes.pop() if len(group) > 1 and len(prefixes) == 1 else full
         labels.append(full if short in labels else short)
     return labels
+
+
+def records_folder(setting: object) -> Path | None:
+    """The folder of records that the workflow's `results_from` names; None where it is empty.
+
+    Raises:
+        UserError: `mrp pack --records` did not write there.
+    """
+    if not setting:
+        return None
+    folder = Path(str(setting))
+    for name in RECORD_FILES:
+        if not (folder / name).is_file():
+            raise UserError(
+                f"results_from: {folder} holds no {name}: name a folder that "
+                "`mrp pack --records DIR` wrote, or leave results_from out to run the jobs here"
+            )
+    return folder
 
 
 def _cells(entry: GridEntry) -> list[tuple[str | None, dict[str, Any]]]:

@@ -19,6 +19,8 @@ from mrp.models.weights import CONFIG, WEIGHTS, Part, missing_weight_file
 if TYPE_CHECKING:
     from mrp.grid import Job
 
+# Of `mrp pack --records`.
+RECORD_FILES = ("manifest.json", "records.jsonl", "samples.csv.gz")
 TOKENIZERS = ("tokenizer.json", "vocab.json")  # one of them stands beside a backbone
 
 
@@ -76,6 +78,27 @@ class Layout:
     def log(self, rule: str, name: str) -> Path:
         """The log of a workflow job."""
         return self.root / "logs" / rule / f"{name}.log"
+
+    # ---- what the reports read: the runs here, or the records in small of runs elsewhere --------
+
+    @property
+    def pages(self) -> Path:
+        """The list of the pages that show the runs."""
+        return self.root / "html" / "index.html"
+
+    def report_inputs(self, jobs: Iterable[str], records: Path | None) -> list[Path]:
+        """What tables and figures wait for."""
+        if records is None:
+            return [self.record(job) for job in jobs]
+        return [records / name for name in RECORD_FILES]
+
+    def report_pages(self, records: Path | None) -> list[Path]:
+        """The pages that the tables link to; records in small hold no texts to show."""
+        return [self.pages] if records is None else []
+
+    def report_source(self, records: Path | None) -> str:
+        """The option that tells `mrp report` where to read."""
+        return f"--results {self.results}" if records is None else f"--records {records}"
 
     def trained_backbone_dir(self, backbone: str) -> Path:
         """Where the workflow trains a backbone to."""

@@ -25,11 +25,12 @@ import numpy as np
 from mrp.errors import UserError
 from mrp.grid import Job, Layout, jobs, load_suite, suite_file
 from mrp.io import atomic_write_bytes, atomic_write_json, read_json, sha256_file
+from mrp.layout import RECORD_FILES
 from mrp.report.outcomes import Hashes, Outcome, read_outcomes
 from mrp.schema import HeadsFrom, Suite
 
 FORMAT = 1
-RECORDS, SAMPLES, MANIFEST = "records.jsonl", "samples.csv.gz", "manifest.json"
+MANIFEST, RECORDS, SAMPLES = RECORD_FILES
 COLUMNS = ("job", "task", "problems", "correct", "generated", "forwards", "like", "crc32")
 SAME = "="  # in crc32: the answer is that of the job in `like`
 Key = tuple[str, str]  # job, task

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import shutil
+import subprocess
+import sys
 
 import pytest
 
@@ -173,6 +175,29 @@ def test_heads_trained_or_released(repo: Repo) -> None:
     done = repo.run(options=("-n",), config=("heads=here",))
     assert done.returncode == 1
     assert "mrp: error: heads: 'here' is not allowed: allowed: released, train" in done.stdout
+
+
+def test_results_from_elsewhere_give_tables_and_figures_alone(repo: Repo) -> None:
+    pack = ["pack", "--suite", "micro", "--records", "kept"]
+    done = subprocess.run(
+        [sys.executable, "-m", "mrp.cli", *pack],
+        cwd=repo.path,
+        env=repo.environment(),
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    for made in ("results/micro", "results/tables.html", "figures/pareto.pdf"):
+        path = repo.path / made
+        shutil.rmtree(path) if path.is_dir() else path.unlink()
+    again = repo.run(config=("results_from=kept",))
+    assert again.returncode == 0, again.stdout
+    assert not (repo.path / "results/micro/runs").exists()
+    for made in ("results/tables.html", "figures/pareto.pdf"):
+        assert (repo.path / made).stat().st_size > 1000
+    wrong = repo.run(config=("results_from=config",), options=("-n",))
+    assert wrong.returncode == 1
+    assert "mrp: error: results_from: config holds no manifest.json" in wrong.stdout
 
 
 def test_the_workflow_is_clean_for_its_linter(fresh: Repo) -> None:

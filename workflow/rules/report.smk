@@ -30,8 +30,8 @@ rule pages:
 rule tables:
     input:
         suite=ancient(SUITE_FILE),
-        records=[PATHS.record(job) for job in JOBS],
-        pages=PATHS.root / "html" / "index.html",
+        records=PATHS.report_inputs(JOBS, RECORDS),
+        pages=PATHS.report_pages(RECORDS),
         published="config/published.csv",
     output:
         html=report(
@@ -48,18 +48,19 @@ rule tables:
         "../../environment.yml"
     params:
         heads=HEADS,
+        source=PATHS.report_source(RECORDS),
         code=source.code_version(*source.REPORT_CODE),
     message:
         "Write {output}"
     shell:
-        "mrp report tables --suite {input.suite} --heads {params.heads} --results results"
+        "mrp report tables --suite {input.suite} --heads {params.heads} {params.source}"
         " --out results --published {input.published} > {log} 2>&1"
 
 
 rule figures:
     input:
         suite=ancient(SUITE_FILE),
-        records=[PATHS.record(job) for job in JOBS],
+        records=PATHS.report_inputs(JOBS, RECORDS),
     output:
         expand("figures/{name}.{form}", name=grid.FIGURES, form=["pdf", "png", "csv"]),
         [
@@ -77,9 +78,10 @@ rule figures:
         "../../environment.yml"
     params:
         heads=HEADS,
+        source=PATHS.report_source(RECORDS),
         code=source.code_version(*source.REPORT_CODE),
     message:
         "Draw the figures"
     shell:
-        "mrp report figures --suite {input.suite} --heads {params.heads} --results results"
+        "mrp report figures --suite {input.suite} --heads {params.heads} {params.source}"
         " --out figures > {log} 2>&1"
