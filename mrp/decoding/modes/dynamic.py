@@ -26,6 +26,6 @@ class Dynamic(Mode):
 
 
 def above(picks: Picks, tau: float) -> Tensor:
-    """Positions [n, B] with confidence > tau; where there is none, the most confident one."""
+    """Positions [..., B] with confidence > tau; where there is none, the most confident one."""
     sure = picks.confidence > tau
-    return sure | (picks.first() & ~sure.any(dim=1, keepdim=True))
+    return sure | (picks.first() & ~sure.any(dim=-1, keepdim=True))

@@ -1,0 +1,78 @@
+"""Wide in, narrow out: over-reveal at a low threshold, and let the backbone itself take back.
+
+A rival of remasking without a head (WINO, arXiv 2507.18578; Feng-Hong/WINO-DLLM,
+LLaDA/decoding.py). Each forward runs the block x and behind it a shadow of masks: shadow token i
+sees the prefix, the whole shadow, and x except for x(i).
+
+    p, s     = distributions at x's masked positions, and at the shadow's
+    new      = masked positions with confidence p > tau, at most `most`; else the best one
+    doubtful = tokens revealed in earlier rounds with s(i) of x(i) < back
+               none if |new| = 1; the worst few if as many as the last round's new ones or more
+    reveal new; mask doubtful again
+
+`most` is 0.7 of the masked positions, but at least 5 and at most 20. The cap on the doubtful makes
+every two rounds gain a token, so that decoding ends. A forward has twice the tokens of others': it
+counts as one, and what it costs shows in the time. Prompt tokens are never taken back.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from mrp.decoding.modes.base import Mode
+from mrp.decoding.modes.dynamic import above
+from mrp.decoding.picks import Picks, probability
+from mrp.decoding.session import Session
+
+
+@dataclass(frozen=True)
+class Wino(Mode):
+    """Drafts above `tau` and takes back what falls below `back`: the paper's tau1, 0.6, and tau2.
+
+    With back = 0 nothing is taken back: dynamic decoding but for the cap on what is revealed.
+    """
+
+    name: ClassVar[str] = "wino"
+    tau: float
+    back: float = 0.9
+
+    @property
+    def states(self) -> int:
+        """The block and its shadow."""
+        return 2
+
+    def round(self, session: Session, plan: int) -> None:
+        """One forward of every sample's block and shadow."""
+        hidden, shadow = session.denoise_with_shadows()
+        picks = session.pick(hidden)
+        new = wide(picks, self.tau)
+        age = session.age
+        trust = probability(session.forwards.logits(shadow), session.ids)
+        before = (age == 1).sum(dim=1)
+        doubtful = narrow(trust.masked_fill(age == 0, torch.inf), self.back, before)
+        doubtful &= (new.sum(dim=1) > 1)[:, None]
+        session.remask(doubtful)
+        session.reveal(new, picks.tokens, "backbone")
+
+
+def wide(picks: Picks, tau: float) -> Tensor:
+    """The positions of picks [n, B] to reveal, [n, B]."""
+    masked = (picks.odds < torch.inf).sum(dim=1)
+    most = (masked * 0.7).long().clamp(5, 20)
+    return above(picks, tau) & picks.top(most)
+
+
+def narrow(trust: Tensor, back: float, before: Tensor) -> Tensor:
+    """The positions to take back, [n, B]: trust [n, B] below back, fewer than `before` [n].
+
+    `trust` is infinite where nothing may be taken back, `before` what the last round revealed.
+    """
+    order = trust.argsort(dim=1, stable=True)
+    rank = torch.empty_like(order).scatter_(
+        1, order, torch.arange(trust.shape[1], device=trust.device).expand_as(order)
+    )
+    return (trust < back) & (rank < (before - 1)[:, None])
