@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from mrp.decoding.blocks import Blocks
+from mrp.decoding.blocks import Blocks, join, plain, with_shadows
 from mrp.decoding.cache import KVCache
 from mrp.decoding.forwards import EagerForwards
 from mrp.decoding.picks import pick
@@ -124,6 +124,24 @@ def test_forwards_equal_the_plain_ones(
                 assert relative_error(got, want) < limit
     again = FastForwards(backbone, head, *fast_caches)  # merged weights are found, not made
     assert torch.equal(again.backbone(listed), hidden)
+
+
+@pytest.mark.parametrize("dtype", **DTYPES)
+@pytest.mark.parametrize("starts", [[0], [40, 56, 120]], ids=["alone", "several"])
+@torch.inference_mode()
+def test_shadows_equal_the_plain_ones(dtype: torch.dtype, starts: list[int]) -> None:
+    """Blocks and their shadows, wherever the tiles of keys end, beside blocks without one."""
+    backbone, _ = models(dtype)
+    draw = torch.Generator().manual_seed(4)
+    ids = torch.randint(3, 640, (len(starts) + 1, BLOCK), generator=draw).to(DEVICE)
+    row, start = torch.arange(len(starts), device=DEVICE), torch.tensor(starts, device=DEVICE)
+    pairs = with_shadows(ids[1:], torch.full_like(ids[1:], MASK), row, start)
+    listed = join((pairs, plain(ids[:1], row[:1] + 1, start[:1] + 16)))
+    hidden = []
+    for forwards in (EagerForwards, FastForwards):
+        cache, _ = caches(backbone.config, dtype)
+        hidden.append(forwards(backbone, None, cache, None).backbone(listed))
+    assert relative_error(hidden[1], hidden[0]) < (2e-5 if dtype == torch.float32 else HALF_ERROR)
 
 
 @torch.inference_mode()
