@@ -8,6 +8,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ("adding-a-head", "adding-a-mode", "adding-a-backbone", "adding-a-task")
+LARGEST_PICTURE = 300_000  # bytes
 
 _FENCE = re.compile(r'^```(\w+)(?: title="([^"]+)")?\n(.*?)^```$', re.MULTILINE | re.DOTALL)
 

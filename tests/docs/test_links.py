@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 import pytest
 import yaml
 
-from tests.docs.pages import ROOT
+from tests.docs.pages import LARGEST_PICTURE, ROOT
 
 DOCS = ROOT / "docs"
 PAGES = [
@@ -60,6 +60,12 @@ def test_the_check_finds_what_is_wrong(tmp_path: Path) -> None:
     page.write_text("# A title, it is\n[a](none.md) [b](#no) [c](http://x.y) [d](#a-title-it-is)\n")
     assert links(page) == ["none.md", "#no", "http://x.y", "#a-title-it-is"]
     assert [problem(page, link) is None for link in links(page)] == [False, False, False, True]
+
+
+def test_pictures_are_small() -> None:
+    pictures = list((DOCS / "assets").glob("*.png"))
+    assert pictures
+    assert all(picture.stat().st_size < LARGEST_PICTURE for picture in pictures)
 
 
 def test_every_page_is_in_the_navigation() -> None:
