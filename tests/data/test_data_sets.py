@@ -14,8 +14,8 @@ from mrp import data
 from mrp.errors import UserError
 from mrp.evaluation.scoring import score
 
-LEVELS = ["embedded", "hard"]
-DIGEST = "c48028c928c96fd584e3400d2e28a40aa765dfaa2077b09fd3a08e1b7f8bbec5"
+LEVELS = ["embedded", "replica", "hard"]
+DIGEST = "d536eee46ee6f2ec51b482b55fa6a90e7e433f2d9352808ab68f6b64d5c1dcb1"
 
 
 @pytest.fixture(scope="module")

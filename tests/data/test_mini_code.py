@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from mrp.data import mini_code
 from mrp.data.mini_code import MAX_TEXT, run_program
 
-LEVELS = st.sampled_from(["embedded", "hard"])
+LEVELS = st.sampled_from(["embedded", "replica", "hard"])
 
 
 def run_in_python(program: str) -> str:
@@ -61,7 +61,10 @@ def test_names_and_decompositions_are_free_and_lines_follow_the_targets() -> Non
     assert min(operators.count(op) / len(operators) for op in "+-*") > 0.15
 
 
-@pytest.mark.parametrize(("level", "least", "most"), [("embedded", 0.02, 0.05), ("hard", 0.1, 0.3)])
+@pytest.mark.parametrize(
+    ("level", "least", "most"),
+    [("embedded", 0.02, 0.05), ("replica", 0.02, 0.1), ("hard", 0.1, 0.3)],
+)
 def test_some_lines_build_on_an_earlier_variable(level: str, least: float, most: float) -> None:
     answers = [mini_code.generate(random.Random(i), level).answer for i in range(800)]
     lines = [line for answer in answers for line in answer.split("\n")[:-1]]

@@ -31,7 +31,7 @@ def parse_step(step: str) -> tuple[int, str, int, int]:
     return int(x), op, int(y), int(value)
 
 
-@given(seed=st.integers(0, 2**32), level=st.sampled_from(["embedded", "hard"]))
+@given(seed=st.integers(0, 2**32), level=st.sampled_from(["embedded", "replica", "hard"]))
 def test_derivation_is_right(seed: int, level: str) -> None:
     example = mini_math.generate(random.Random(seed), level)
     match = PROMPT.fullmatch(example.prompt)
@@ -54,7 +54,9 @@ def test_derivation_is_right(seed: int, level: str) -> None:
     assert example.target == str(sum(calculate(*term) for term in terms))
 
 
-@pytest.mark.parametrize(("level", "addend", "minuend"), [("embedded", 19, 29), ("hard", 49, 99)])
+@pytest.mark.parametrize(
+    ("level", "addend", "minuend"), [("embedded", 19, 29), ("replica", 24, 39), ("hard", 49, 99)]
+)
 def test_operands_fill_their_ranges(level: str, addend: int, minuend: int) -> None:
     rng = random.Random(0)
     seen: dict[str, set[tuple[int, int]]] = {"+": set(), "-": set(), "*": set()}
@@ -104,5 +106,5 @@ def step_of_term(prompt: str, answer: str) -> list[int]:
 
 
 def test_unknown_level_is_a_user_error() -> None:
-    with pytest.raises(UserError, match=r"'easy'.*embedded, hard"):
+    with pytest.raises(UserError, match=r"'easy'.*embedded, replica, hard"):
         mini_math.generate(random.Random(0), "easy")
