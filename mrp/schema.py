@@ -41,6 +41,13 @@ MODES = {
         True, required=("k",), optional=("scale", "shortlist", "cap", "prefix"), lossless=True
     ),
     "self_speculative": ModeShape(False, required=("k",), optional=("cap",), lossless=True),
+    "lattice": ModeShape(
+        True,
+        required=("k",),
+        optional=("window", "scale", "shortlist", "cap", "prefix"),
+        lossless=True,
+    ),
+    "self_lattice": ModeShape(False, required=("k",), optional=("window", "cap"), lossless=True),
     "remask": ModeShape(
         True, required=("tau",), optional=("condition", "rule", "delta", "passes", "prefix")
     ),
@@ -70,6 +77,7 @@ OPTIONS: dict[str, Any] = {
     "rule": "confidence",
     "delta": 1.0,
     "passes": "one",
+    "window": 2,
     "shortlist": 0,
     "cap": 1.0,
     "prefix": True,
@@ -93,6 +101,7 @@ K = Annotated[Any, AfterValidator(_lookahead)]
 # Names become parts of job ids and of folder names.
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")]
 Count = Annotated[int, Field(ge=1)]
+MOST_WINDOW = 6  # of lattice decoding, as mrp.decoding has it
 MOST_JOBS = 16  # on one GPU: each has its own context of half a GiB
 MOST_PROBLEMS = 10_000  # of a generated test set: seconds to draw, and more tell nothing new
 
@@ -194,6 +203,7 @@ class GridEntry(Strict):
     passes: Listed[Literal["one", "halves"]] | None = None
     shortlist: Listed[int] | None = None
     cap: Listed[float] | None = None
+    window: Listed[int] | None = None
     prefix: Listed[bool] | None = None
 
 

@@ -21,6 +21,7 @@ from mrp.schema import (
     AUTO_K,
     GENERATED,
     MODES,
+    MOST_WINDOW,
     OPTIONS,
     TASKS,
     BackboneSpec,
@@ -298,6 +299,9 @@ def _entry_problems(
     for shortlist in entry.shortlist or []:
         if shortlist < 0:
             yield f"{where}.shortlist: {shortlist} is not allowed: tokens, or 0 for all of them"
+    for window in entry.window or []:
+        if not 1 <= window <= MOST_WINDOW:
+            yield f"{where}.window: {window} is not allowed: 1 (the chain alone) to {MOST_WINDOW}"
     for cap in entry.cap or []:
         if not 0 < cap <= 1:
             yield f"{where}.cap: {cap} is not allowed: above 0 and at most 1, which is no cap"

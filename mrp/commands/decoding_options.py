@@ -11,7 +11,7 @@ from mrp.errors import UserError
 
 KNOBS = (
     *("k", "tau", "steps", "scale", "condition", "rule", "delta", "passes"),
-    *("shortlist", "cap", "prefix", "factor", "gamma", "kl", "history", "back"),
+    *("shortlist", "cap", "prefix", "window", "factor", "gamma", "kl", "history", "back"),
 )
 
 
@@ -29,7 +29,7 @@ def add_decoding_arguments(parser: argparse.ArgumentParser) -> None:
         "--head",
         type=Path,
         metavar="DIR|ID",
-        help="head checkpoint, likewise, for direct, speculative, remask",
+        help="head checkpoint, likewise, for direct, speculative, lattice, remask",
     )
     group.add_argument(
         "--head-variant",
@@ -48,14 +48,16 @@ def add_decoding_arguments(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--mode",
         default="static",
-        help="static, dynamic, direct, speculative, self_speculative, remask, or a rival without a "
-        "head: factor, entropy, klass, wino, freedave (default: static)",
+        help="static, dynamic, direct, speculative, self_speculative, lattice, self_lattice, "
+        "remask, or a rival without a head: factor, entropy, klass, wino, freedave "
+        "(default: static)",
     )
     group.add_argument(
         "--k",
         type=_k,
         help="picks a round after the backbone's own, 1 to block length - 1; auto: what pays "
-        "(direct, speculative, self_speculative, freedave; auto not for direct and freedave)",
+        "(direct, freedave, all speculative and lattice modes; auto: speculative and "
+        "self_speculative only)",
     )
     group.add_argument(
         "--tau",
@@ -70,7 +72,7 @@ def add_decoding_arguments(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--scale",
         type=float,
-        help="factor on each correction, above 0 (direct, speculative; default: 1)",
+        help="factor on each correction, above 0 (direct, speculative, lattice; default: 1)",
     )
     group.add_argument(
         "--condition", help="what the head reads: revealed or masked (remask; default: revealed)"
@@ -91,20 +93,27 @@ def add_decoding_arguments(parser: argparse.ArgumentParser) -> None:
         "--prefix",
         action=argparse.BooleanOptionalAction,
         help="whether the head reads the text before the current block "
-        "(direct, speculative, remask; default: --prefix)",
+        "(direct, speculative, lattice, remask; default: --prefix)",
     )
     group.add_argument(
         "--cap",
         type=float,
         help="confidences above this tie and the leftmost comes first, above 0 and at most 1 "
-        "(static, speculative, self_speculative; default: 1, none)",
+        "(static, all speculative and lattice modes; default: 1, none)",
+    )
+    group.add_argument(
+        "--window",
+        type=int,
+        metavar="W",
+        help="how many of the drafts not yet taken the backbone may choose from, 1 (the chain) "
+        "to 6 (lattice, self_lattice; default: 2)",
     )
     group.add_argument(
         "--shortlist",
         type=int,
         metavar="N",
         help="the head chooses among the backbone's N likeliest tokens of each position "
-        "(direct, speculative; default: 0, the whole vocabulary)",
+        "(direct, speculative, lattice; default: 0, the whole vocabulary)",
     )
     group = parser.add_argument_group("rivals")
     group.add_argument(

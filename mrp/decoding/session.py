@@ -17,7 +17,14 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from mrp.decoding.blocks import Blocks, candidate_states, join, plain, whole_blocks
+from mrp.decoding.blocks import (
+    Blocks,
+    candidate_states,
+    join,
+    plain,
+    whole_blocks,
+    with_shadows,
+)
 from mrp.decoding.cache import KVCache
 from mrp.decoding.fast import available
 from mrp.decoding.forwards import EagerForwards, Forwards
@@ -161,6 +168,17 @@ class Session:
         return self.tally[: self.n, 1]
 
     @property
+    def age(self) -> Tensor:
+        """How many rounds ago each position of the current blocks was revealed, [n, B].
+
+        0 where a position is masked or the prompt's; 1 is the last round, once this one's forward
+        is through.
+        """
+        stamps, steps = self.board[: self.n, 1], self.tally[: self.n, :1]
+        ages = steps - stamps // len(SOURCES)
+        return ages.masked_fill((stamps == 0) | self.masked(), 0)
+
+    @property
     def fresh(self) -> Tensor:
         """Lanes [n] that have kept nothing for their current block yet (see `keep`)."""
         return self.fresh_lanes[: self.n]
@@ -171,9 +189,14 @@ class Session:
         return self.kept_hidden[: self.n]
 
     @property
-    def kept_shortlist(self) -> Tensor | None:
-        """The shortlist kept with them, [n, B, m]; None if there is none."""
+    def kept_numbers(self) -> Tensor | None:
+        """The whole numbers kept with them, [n, B, m]; None if there are none."""
         return None if self.kept_list is None else self.kept_list[: self.n]
+
+    @property
+    def kept_shortlist(self) -> Tensor | None:
+        """The same, of a mode that keeps its shortlist."""
+        return self.kept_numbers
 
     def masked(self) -> Tensor:
         """Which positions of the current blocks are still masked, [n, B]."""
@@ -193,17 +216,31 @@ class Session:
         self.tally[: self.n, :2] += 1
         return self._forward(self.ids[:, None], None)[:, 0]
 
-    def verify(self, states: Tensor, useful: Tensor) -> Tensor:
+    def denoise_with_shadows(self) -> tuple[Tensor, Tensor]:
+        """One backbone forward of the current blocks and of a masked shadow behind each.
+
+        A shadow's token sees the block except for the token in its own place (see `Blocks`), so it
+        tells what the backbone would put there. Takes a mode with 2 `states`.
+
+        Returns:
+            The hidden states of the blocks, as from `denoise`, and of the shadows, [n, B, H] each.
+        """
+        self.tally[: self.n, :2] += 1
+        masks = torch.full_like(self.ids, self.mask_id)
+        blocks = with_shadows(self.ids, masks, self._every(), self.start[: self.n])
+        hidden = self._forward_blocks(blocks).view(self.n, 2, self.block_size, -1)
+        return hidden[:, 0], hidden[:, 1]
+
+    def verify(self, states: Tensor, read: Tensor) -> Tensor:
         """One backbone forward of candidate states [n, S, B] -> hidden states [n, S, B, H].
 
         Every state sees the shared prefix and itself, none sees another. Only the states
-        0 ... `useful` [n] are read; a lane that is `fresh` has no drafts, and its forward is a
+        `read` [n, S] are looked at; a lane that is `fresh` has no drafts, and its forward is a
         plain step, not counted as a verification. What `denoise` leaves out is left out here too.
         """
         self.tally[: self.n, :2] += 1
         self.count("verify", ~self.fresh)
-        number = torch.arange(states.shape[1], device=self.device)
-        return self._forward(states, number <= useful[:, None])
+        return self._forward(states, read)
 
     def correct(
         self, ids: Tensor, accumulated: Tensor, where: Tensor, role: str, scale: float = 1.0
@@ -263,17 +300,18 @@ class Session:
         self.board[: self.n, 0].masked_fill_(where, self.mask_id)
         self.board[: self.n, 2] += where
 
-    def keep(self, hidden: Tensor, shortlist: Tensor | None = None) -> None:
+    def keep(self, hidden: Tensor, numbers: Tensor | None = None) -> None:
         """Keep hidden states [n, B, H] for the next round; dropped when the block is finished.
 
-        Likewise a shortlist [n, B, m], which a mode that keeps one keeps in every round.
+        Likewise whole numbers [n, B, m], a shortlist for one, which a mode that keeps any keeps in
+        every round.
         """
         self.kept_hidden[: self.n] = hidden
-        if shortlist is not None:
+        if numbers is not None:
             if self.kept_list is None:
-                shape = (self.slots + 1, *shortlist.shape[1:])
+                shape = (self.slots + 1, *numbers.shape[1:])
                 self.kept_list = torch.zeros(shape, dtype=torch.long, device=self.device)
-            self.kept_list[: self.n] = shortlist
+            self.kept_list[: self.n] = numbers
         self.fresh_lanes[: self.n] = False
 
     def forget(self) -> None:
@@ -352,16 +390,21 @@ class Session:
         return plain(self.last[lanes], lanes, self.start[lanes] - self.block_size)
 
     def _forward(self, states: Tensor, needed: Tensor | None) -> Tensor:
-        """Backbone forward of states [n, S, B], and of the finished blocks to be stored.
+        """Backbone forward of states [n, S, B].
 
         `needed` [n, S]: states whose results [n, S, B, H] are read (None: all).
         """
         shape = states.shape
         blocks = candidate_states(states, self._every(), self.start[: self.n])
-        kept = None
-        if needed is not None and self.exact and not bool(needed.all()):
-            kept = needed.flatten().nonzero().flatten()
-            blocks = blocks.take(kept)
+        if needed is None or not self.exact or bool(needed.all()):
+            return self._forward_blocks(blocks).view(*shape, -1)
+        kept = needed.flatten().nonzero().flatten()
+        hidden = self._forward_blocks(blocks.take(kept))
+        every = hidden.new_zeros(shape[0] * shape[1], *hidden.shape[1:])
+        return every.index_copy_(0, kept, hidden).view(*shape, -1)
+
+    def _forward_blocks(self, blocks: Blocks) -> Tensor:
+        """Backbone forward of M blocks -> [M, B, H], and of the finished blocks to be stored."""
         count = len(blocks.ids)
         wanted = blocks.ids == self.mask_id if self.head is None else None
         stores, self._storing = self._storing, self._storing[:0]
@@ -373,11 +416,7 @@ class Session:
         if len(stores) and self.head is not None and self.head_prefix:
             self.stored_hidden[stores] = hidden[count:]
             self._unread["stores"] = stores
-        hidden = hidden[:count]
-        if kept is not None:
-            every = hidden.new_zeros(shape[0] * shape[1], *hidden.shape[1:])
-            hidden = every.index_copy_(0, kept, hidden)
-        return hidden.view(*shape, -1)
+        return hidden[:count]
 
     def _head_blocks(self, ids: Tensor, lanes: Tensor) -> Blocks:
         """The states `ids` [m, B] or [m, S, B] of the lanes' current blocks as the head sees them.

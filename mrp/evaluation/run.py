@@ -52,7 +52,7 @@ logger = logging.getLogger(__name__)
 DEFAULT_LENGTH = 112  # new tokens where neither the job nor the task says how many
 OPTIONS = (
     *("k", "tau", "steps", "scale", "condition", "rule", "delta", "passes"),
-    *("shortlist", "cap", "prefix", "factor", "gamma", "kl", "history", "back"),
+    *("shortlist", "cap", "prefix", "window", "factor", "gamma", "kl", "history", "back"),
 )
 
 

@@ -9,7 +9,7 @@ from mrp.decoding import decode, make_mode
 from mrp.decoding.modes.dynamic import above
 from mrp.decoding.modes.remask import halves, veto
 from mrp.decoding.modes.speculative import Drafts, chain
-from mrp.decoding.picks import pick, probability
+from mrp.decoding.picks import Picks, pick, probability
 from mrp.decoding.session import Session
 from mrp.errors import UserError
 from mrp.models.transformer import MaskedAttention
@@ -66,12 +66,40 @@ def test_veto_spares_the_least_doubtful_and_the_limit_itself() -> None:
     ]
 
 
-def test_halves_take_turns_from_the_left() -> None:
-    fresh = torch.tensor([[False, True, True, False, True], [True, False, False, False, False]])
-    assert halves(fresh).tolist() == [
-        [[False, True, False, False, True], [False, False, True, False, False]],
+def test_halves_take_turns_from_the_surest() -> None:
+    odds = torch.tensor([[0.9, 0.1, 0.3, torch.inf, 0.2], [0.5, 2.0, 3.0, 4.0, torch.inf]])
+    picks = Picks(torch.zeros_like(odds, dtype=torch.long), odds)
+    fresh = above(picks, 0.6)
+    assert picks.rank().tolist() == [[3, 0, 2, 4, 1], [0, 1, 2, 3, 4]]
+    assert halves(fresh, picks.rank()).tolist() == [
+        [[False, True, True, False, False], [False, False, False, False, True]],
         [[True, False, False, False, False], [False] * 5],
     ]
+
+
+def test_each_half_is_judged_from_the_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a step keeps is what the head would say with one half masked, then the other."""
+    backbone = tiny_backbone(6, ends=False)
+    head, mode = tiny_head(backbone), make_mode("remask", tau=0.2, passes="halves")
+    session = Session(backbone, head, 1, 8, 1, head_states=mode.head_states)
+    with torch.inference_mode():
+        session.admit([0], [[5, 6]])
+        session.n = 1
+        hidden = session.denoise()
+        picks = session.pick(hidden)
+        first, second = halves(above(picks, 0.2), picks.rank())[0]
+        assert first.sum() > 1
+        assert second.sum() > 1
+        kept = torch.zeros(8, dtype=torch.bool)
+        for half, other in ((first, second), (second, first)):
+            ids = torch.where(other, picks.tokens[0], session.ids[0])[None]
+            seen = session.correct(ids, hidden, torch.tensor([True]), "head_remask")
+            logits = session.forwards.logits(seen)[0]
+            kept |= half & (probability(logits, picks.tokens[0]) >= 0.2)
+        monkeypatch.setattr(session, "denoise", lambda: hidden)
+        mode.round(session, 1)
+    assert 0 < kept.sum() < (first | second).sum()
+    assert torch.equal(session.ids[0] != MASK, kept | torch.tensor([True] * 2 + [False] * 6))
 
 
 @pytest.mark.parametrize("prefix", [True, False])
@@ -205,6 +233,13 @@ def test_stop_is_asked_after_each_block_with_the_new_ids() -> None:
         ("direct", {"k": 1, "scale": 0.0}, "above 0"),
         ("remask", {"tau": 0.5, "condition": "sometimes"}, "revealed, masked"),
         ("remask", {"tau": 0.5, "rule": "luck"}, "confidence, residual"),
+        ("factor", {}, "needs factor"),
+        ("entropy", {"gamma": 0.0}, "above 0"),
+        ("klass", {"tau": 0.5, "history": 0}, "at least 1"),
+        ("klass", {"tau": 0.5, "kl": -1.0}, "above 0"),
+        ("wino", {"tau": 0.5, "back": 1.0}, "at least 0 and below 1"),
+        ("freedave", {"tau": 0.5}, "needs k"),
+        ("freedave", {"tau": 0.5, "k": "auto"}, "whole number of at least 1$"),
         ("remask", {"tau": 0.5, "passes": "two"}, "one, halves"),
         ("remask", {"tau": 0.5, "passes": "halves", "condition": "masked"}, "is for one pass"),
         ("direct", {"k": 1, "prefix": "no"}, "True, False"),

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
+from dataclasses import MISSING, fields
 from typing import Any, get_args
 
 from mrp.decoding.modes.base import Mode
 from mrp.decoding.modes.direct import Direct
 from mrp.decoding.modes.dynamic import Dynamic
+from mrp.decoding.modes.entropy import Entropy
+from mrp.decoding.modes.factor import Factor
+from mrp.decoding.modes.freedave import FreeDave
+from mrp.decoding.modes.klass import Klass
+from mrp.decoding.modes.lattice import MOST_WINDOW, Lattice, SelfLattice
 from mrp.decoding.modes.remask import Condition, Passes, Remask, Rule
-from mrp.decoding.modes.speculative import SelfSpeculative, Speculative, Verified
+from mrp.decoding.modes.speculative import SelfSpeculative, Speculative
 from mrp.decoding.modes.static import Static
+from mrp.decoding.modes.wino import Wino
 from mrp.errors import UserError
 
 MODES: dict[str, type[Mode]] = {
@@ -21,9 +27,17 @@ MODES: dict[str, type[Mode]] = {
         Direct,
         Speculative,
         SelfSpeculative,
+        Lattice,
+        SelfLattice,
         Remask,
+        Factor,
+        Entropy,
+        Klass,
+        Wino,
+        FreeDave,
     )
 }
+CHOOSING = (Speculative.name, SelfSpeculative.name)  # the modes that may choose K themselves
 CHOICES = {
     "condition": get_args(Condition),
     "rule": get_args(Rule),
@@ -47,9 +61,9 @@ def make_mode(name: str, **options: Any) -> Mode:
             allowed = ", ".join(sorted(known)) or "none"
             raise UserError(f"mode {name!r} takes no option {key!r} (it takes: {allowed})")
         _check_range(name, key, value)
-    for required in ("k", "tau"):
-        if required in known and required not in given:
-            raise UserError(f"mode {name!r} needs {required}")
+    for field in fields(MODES[name]):
+        if field.default is MISSING and field.name not in given:
+            raise UserError(f"mode {name!r} needs {field.name}")
     if given.get("passes") == "halves" and given.get("condition") == "masked":
         raise UserError(
             f"mode {name!r}: condition='masked' is for one pass; with passes='halves' the head "
@@ -64,16 +78,21 @@ def _check_range(name: str, key: str, value: Any) -> None:
         raise UserError(f"mode {name!r}: {key}={value!r} is not one of {allowed}")
     if key == "tau" and not 0 < value < 1:
         raise UserError(f"mode {name!r}: tau={value} must lie between 0 and 1, both excluded")
-    if key == "k" and value == "auto" and issubclass(MODES[name], Verified):
+    if key == "k" and value == "auto" and name in CHOOSING:
         return
-    if key in ("k", "steps") and (not _whole(value) or value < 1):
-        auto = ' or "auto"' if key == "k" and issubclass(MODES[name], Verified) else ""
+    if key == "back" and not 0 <= value < 1:
+        raise UserError(f"mode {name!r}: back={value} must be at least 0 and below 1")
+    if key in ("k", "steps", "history") and (not _whole(value) or value < 1):
+        auto = ' or "auto"' if key == "k" and name in CHOOSING else ""
         raise UserError(f"mode {name!r}: {key}={value} must be a whole number of at least 1{auto}")
     if key == "shortlist" and (not _whole(value) or value < 0):
         raise UserError(f"mode {name!r}: shortlist={value} must be a whole number, 0 for none")
+    if key == "window" and not (_whole(value) and 1 <= value <= MOST_WINDOW):
+        allowed = f"a whole number, 1 (the chain alone) to {MOST_WINDOW}"
+        raise UserError(f"mode {name!r}: window={value} must be {allowed}")
     if key == "cap" and not 0 < value <= 1:
         raise UserError(f"mode {name!r}: cap={value} must lie above 0 and be at most 1 (no cap)")
-    if key in ("scale", "delta") and not 0 < value < float("inf"):
+    if key in ("scale", "delta", "factor", "gamma", "kl") and not 0 < value < float("inf"):
         raise UserError(f"mode {name!r}: {key}={value} must be above 0 and finite")
 
 

@@ -35,6 +35,18 @@ class Drafts(NamedTuple):
     tokens: Tensor
 
 
+class Candidates(NamedTuple):
+    """States of the blocks to be verified, the first of each being the block as it is.
+
+    states [n, S, B]: ids. read [n, S]: which of them may be arrived at. sets [n, S]: which drafts
+    each one holds, draft i being bit i; None where the states are a chain.
+    """
+
+    states: Tensor
+    read: Tensor
+    sets: Tensor | None = None
+
+
 @dataclass(frozen=True)
 class Verified(Mode):
     """The verification shared by all drafting modes; where the drafts come from is the mode.
@@ -90,28 +102,45 @@ class Verified(Mode):
         # The last masked position is the bonus of the state before it: it needs no draft.
         useful = (session.masked().sum(dim=1) - 1).clamp(0, plan).masked_fill(session.fresh, 0)
         drafts = self.draft(session, useful, plan)
-        states = candidates(block, drafts)
-        hidden = session.verify(states, useful)
+        states, read, sets = self.candidates(block, drafts, useful)
+        hidden = session.verify(states, read)
         picks, listed = session.pick_and_list(hidden, self.listed, states == session.mask_id)
         best = picks.capped(self.cap).best()
         best_token = picks.tokens.gather(2, best[..., None]).squeeze(2)
 
-        agrees = (best[:, :plan] == drafts.positions) & (best_token[:, :plan] == drafts.tokens)
-        agrees &= torch.arange(plan, device=block.device) < useful[:, None]
-        accepted = agrees.long().cumprod(dim=1).sum(dim=1)
+        at, accepted = self.accept(Drafts(best, best_token), drafts, useful, sets)
 
         lane = torch.arange(len(block), device=block.device)
-        committed = states[lane, accepted]
-        bonus = torch.zeros_like(fresh.expand_as(block)).scatter_(
-            1, best[lane, accepted, None], True
-        )
-        token = best_token[lane, accepted, None].expand_as(block)
+        committed = states[lane, at]
+        bonus = torch.zeros_like(fresh.expand_as(block)).scatter_(1, best[lane, at, None], True)
+        token = best_token[lane, at, None].expand_as(block)
         session.reveal(committed != block, committed, "draft")
         session.reveal(bonus & fresh, token, "backbone")
         session.reveal(bonus & ~fresh, token, "bonus")
-        session.keep(hidden[lane, accepted], None if listed is None else listed[lane, accepted])
+        session.keep(hidden[lane, at], None if listed is None else listed[lane, at])
         session.count("proposed", useful)
         session.count("accepted", accepted)
+
+    def candidates(self, block: Tensor, drafts: Drafts, useful: Tensor) -> Candidates:
+        """What is verified: C(0) ... C(K)."""
+        states = chain(block, drafts)
+        number = torch.arange(states.shape[1], device=block.device)
+        return Candidates(states, number <= useful[:, None])
+
+    def accept(
+        self, picks: Drafts, drafts: Drafts, useful: Tensor, sets: Tensor | None
+    ) -> tuple[Tensor, Tensor]:
+        """The state that is committed and how many drafts it holds, [n] each.
+
+        `picks`: the backbone's own, [n, S] each; `sets`: as `candidates` returned it.
+        """
+        k = drafts.positions.shape[1]
+        agrees = (picks.positions[:, :k] == drafts.positions) & (
+            picks.tokens[:, :k] == drafts.tokens
+        )
+        agrees &= torch.arange(k, device=useful.device) < useful[:, None]
+        accepted = agrees.long().cumprod(dim=1).sum(dim=1)
+        return accepted, accepted
 
     def step(self, session: Session, keep: bool) -> None:
         """A plain step, as static decoding makes it."""
@@ -124,7 +153,7 @@ class Verified(Mode):
             session.forget()
 
 
-def candidates(block: Tensor, drafts: Drafts) -> Tensor:
+def chain(block: Tensor, drafts: Drafts) -> Tensor:
     """The states C(0) ... C(K), [n, K+1, B], of a block [n, B]: its first 0 ... K drafts made."""
     k = drafts.positions.shape[1]
     states = block[:, None].repeat(1, k + 1, 1)

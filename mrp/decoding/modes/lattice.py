@@ -1,0 +1,115 @@
+"""Lattice decoding: drafts may be taken up in another order than they were made in. Lossless.
+
+A chain of drafts breaks off where the backbone takes the second one before the first, though both
+are right. Here the backbone may take up any of the next W drafts, the first one that is lacking and
+the W - 1 made after it:
+
+    drafts   (position, token) 1..K, as in speculative decoding
+    sets     of drafts: for i = 1..K all that hold 1..i - 1, lack i, and hold none above i + W - 1;
+             and the set of all K
+    verify   x with the drafts of each set revealed; one forward scores all of these states
+    at       the empty set
+    while    the backbone's own pick at `at` is a draft d, and `at` with d is one of the sets:
+                 at = `at` with d
+    commit   the drafts in `at`, and the backbone's pick there for free
+    keep     h of that state for the next round
+
+Every step of that walk is static decoding's own pick, so the text is the same. W = 1 is the chain;
+W = K has all 2^K subsets. In between are those that the backbone arrives at most often: K = 5,
+W = 3 verifies 16 of 32 sets and keeps nearly nine tenths of what all of them would bring. To verify
+more than one order is the idea of the draft graphs of lossless self-drafting (Spiffy, SSD,
+FreeDave); the window is ours.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from mrp.decoding.modes.speculative import (
+    Candidates,
+    Drafts,
+    SelfSpeculative,
+    Speculative,
+    Verified,
+)
+
+MOST_WINDOW = 6  # K = W = 6 has 64 states: more than any forward takes along for little
+
+
+@dataclass(frozen=True)
+class Windowed(Verified):
+    """The verification of more orders than one; `window` is W."""
+
+    window: int = 2
+
+    @property
+    def states(self) -> int:
+        """The sets of a round with all drafts."""
+        return len(draft_sets(self.most, self.window, torch.device("cpu")))
+
+    def candidates(self, block: Tensor, drafts: Drafts, useful: Tensor) -> Candidates:
+        """The states of all sets; those that hold no more than the `useful` drafts are read."""
+        n, k = drafts.positions.shape
+        sets = draft_sets(k, self.window, block.device).expand(n, -1)
+        number = torch.arange(k, device=block.device)
+        # Which draft stands at each position of the block, k where none; useless ones go aside.
+        aside = block.shape[1]
+        position = drafts.positions.masked_fill(number >= useful[:, None], aside)
+        place = block.new_full((n, aside + 1), k).scatter(1, position, number.expand(n, -1))
+        drafted = torch.nn.functional.pad(block, (0, 1)).scatter(1, position, drafts.tokens)
+        holds = (sets[:, :, None] >> place[:, None, :aside]) & 1
+        states = torch.where(holds > 0, drafted[:, None, :aside], block[:, None])
+        return Candidates(states, sets < (1 << useful)[:, None], sets)
+
+    def accept(
+        self, picks: Drafts, drafts: Drafts, useful: Tensor, sets: Tensor | None
+    ) -> tuple[Tensor, Tensor]:
+        """Walk from the empty set as long as the pick is a draft and leads to another set."""
+        assert sets is not None
+        k = drafts.positions.shape[1]
+        number = torch.arange(k, device=useful.device)
+        agrees = picks.positions[:, :, None] == drafts.positions[:, None]
+        agrees &= picks.tokens[:, :, None] == drafts.tokens[:, None]
+        agrees &= number < useful[:, None, None]
+        with_pick = sets | (agrees.long() << number).sum(dim=2)
+        leads = with_pick[:, :, None] == sets[:, None]  # [n, S, S]
+        following = torch.where(
+            leads.any(dim=2),
+            leads.long().argmax(dim=2),
+            torch.arange(sets.shape[1], device=sets.device),
+        )
+        at = torch.zeros_like(useful)[:, None]
+        for _ in range(k):
+            at = following.gather(1, at)
+        accepted = ((sets.gather(1, at) >> number) & 1).sum(dim=1)
+        return at.squeeze(1), accepted
+
+
+def draft_sets(k: int, window: int, device: torch.device) -> Tensor:
+    """The sets of K drafts, draft i (from 0) being bit i, [S]: the empty one first.
+
+    Made of ranges alone, so that a captured graph needs nothing from the host.
+    """
+    sets = []
+    for lacking in range(k):
+        some = torch.arange(1 << min(window - 1, k - 1 - lacking), device=device)
+        sets.append((some << (lacking + 1)) + (1 << lacking) - 1)
+    return torch.cat((*sets, torch.full((1,), (1 << k) - 1, device=device)))
+
+
+@dataclass(frozen=True)
+class Lattice(Windowed, Speculative):
+    """The head's drafts."""
+
+    name: ClassVar[str] = "lattice"
+
+
+@dataclass(frozen=True)
+class SelfLattice(Windowed, SelfSpeculative):
+    """Drafts from the backbone's own last distribution: no head, no training."""
+
+    name: ClassVar[str] = "self_lattice"
