@@ -44,13 +44,15 @@ class Picks(NamedTuple):
         first = torch.zeros_like(self.odds, dtype=torch.bool)
         return first.scatter_(-1, self.best()[..., None], True) & (self.odds < torch.inf)
 
+    def rank(self) -> Tensor:
+        """How many positions come before each one, [..., B]: 0 is the most confident masked one."""
+        order = self.odds.sort(dim=-1, stable=True).indices
+        places = torch.arange(order.shape[-1], device=order.device).expand_as(order)
+        return torch.empty_like(order).scatter_(-1, order, places)
+
     def top(self, count: Tensor) -> Tensor:
         """Mask [..., B] of the `count` [...] most confident masked positions (all if fewer)."""
-        order = self.odds.sort(dim=-1, stable=True).indices
-        rank = torch.empty_like(order).scatter_(
-            -1, order, torch.arange(order.shape[-1], device=order.device).expand_as(order)
-        )
-        return (rank < count[..., None]) & (self.odds < torch.inf)
+        return (self.rank() < count[..., None]) & (self.odds < torch.inf)
 
 
 def pick(logits: Tensor, masked: Tensor) -> Picks:

@@ -5,15 +5,16 @@ So besides the paper's one pass there is a rule of our own, `passes: halves`. A 
 block x with hidden states h of the backbone:
 
     fresh = positions with confidence > tau, or the best one;  reveal them in x
-    A, B  = every other fresh position, from the left
+    A, B  = every other fresh position, from the surest to the least sure
     for half in A, B:                           # both states in one call of the head
         y = x with half masked again
         q[half] = softmax(W (h + head(y, h)))[half, its tokens]
     veto  = fresh positions with q < tau, but one at least stays: the one of largest q
     mask them again in x
 
-Each token is so judged as a guess, from what the other half says; a half taken from every other
-position leaves each token with the neighbours that it is most likely to contradict.
+Each token is so judged as a guess, from what the other half says. Halves that take turns by
+confidence are equally sure, so that each has something to say about the other; by position, by
+stretches, or the surer half against the other recovered less.
 """
 
 from __future__ import annotations
@@ -78,7 +79,8 @@ class Remask(Mode):
         several = fresh.sum(dim=1) > 1  # a single fresh token stays in any case
         if session.any(several):
             if self.passes == "halves":
-                corrected = correct_by_halves(session, hidden, fresh, several)
+                where = halves(fresh, picks.rank())
+                corrected = correct_by_halves(session, hidden, where, several)
             else:
                 ids = session.ids if self.condition == "revealed" else before
                 corrected = session.correct(ids, hidden, several, "head_remask")
@@ -95,26 +97,28 @@ class Remask(Mode):
         return moved.squeeze(2).abs().float(), self.delta
 
 
-def correct_by_halves(session: Session, hidden: Tensor, fresh: Tensor, where: Tensor) -> Tensor:
+def correct_by_halves(session: Session, hidden: Tensor, halves: Tensor, where: Tensor) -> Tensor:
     """Corrected hidden states [n, B, H], each fresh token's with its own half masked.
 
     Args:
         session: its current blocks hold the fresh tokens.
         hidden: the backbone's hidden states [n, B, H] from before the reveal.
-        fresh: the positions [n, B] revealed in this step.
+        halves: the positions revealed in this step, [n, 2, B].
         where: lanes [n] whose results are read.
     """
-    second = halves(fresh)[:, 1]
-    states = session.ids[:, None].masked_fill(halves(fresh), session.mask_id)
+    states = session.ids[:, None].masked_fill(halves, session.mask_id)
     twice = hidden[:, None].expand(-1, 2, -1, -1)
     corrected = session.correct(states, twice, where, "head_remask")
-    return torch.where(second[..., None], corrected[:, 1], corrected[:, 0])
+    return torch.where(halves[:, 1, :, None], corrected[:, 1], corrected[:, 0])
 
 
-def halves(fresh: Tensor) -> Tensor:
-    """Fresh positions [n, B] in two halves, [n, 2, B]: the first, third, ... and the others."""
-    odd = fresh.cumsum(dim=1) % 2 == 1
-    return torch.stack((fresh & odd, fresh & ~odd), dim=1)
+def halves(fresh: Tensor, rank: Tensor) -> Tensor:
+    """Fresh positions [n, B] in two halves, [n, 2, B]: every other one by their `rank` [n, B].
+
+    The fresh ones are the first ranks, so that the halves differ by one position at most.
+    """
+    second = rank % 2 == 1
+    return torch.stack((fresh & ~second, fresh & second), dim=1)
 
 
 def veto(fresh: Tensor, doubt: Tensor, limit: float) -> Tensor:
