@@ -27,6 +27,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--backbone", metavar="DIR", help="a checkpoint, with its tokenizer for --prompts"
     )
     group.add_argument("--head", metavar="DIR", help="a head's checkpoint, beside --backbone")
+    group.add_argument(
+        "--head-variant",
+        choices=("default", "k2", "direct"),
+        metavar="WHICH",
+        help="how the head was trained, default, k2 or direct, where its checkpoint does not say",
+    )
     group.add_argument("--device", default="auto", help="auto, cpu, cuda or cuda:N")
     group.add_argument(
         "--dtype", help="float32, bfloat16 or float16 (default: bfloat16 on a GPU, else float32)"
@@ -109,7 +115,10 @@ def _measure(args: argparse.Namespace, device_name: str) -> tuple[dict[str, Any]
         backbone, head = random_models(args.shape, device, dtype)
     else:
         backbone = load_backbone(Path(args.backbone), device, dtype)
-        head = load_head(Path(args.head), backbone, device, dtype) if args.head else None
+        if args.head is None:
+            head = None
+        else:
+            head = load_head(Path(args.head), backbone, device, dtype, args.head_variant)
     if head is None and any(mode.needs_head for mode in modes.values()):
         raise UserError("--mode: one of them needs a head: add --head DIR")
     if args.prompts is not None:
@@ -119,11 +128,14 @@ def _measure(args: argparse.Namespace, device_name: str) -> tuple[dict[str, Any]
     if args.divergence:
         report = divergence.report(backbone, head, modes, prompts, args.new_tokens, max(batches))
         return report, divergence.lines(report)
-    measured = costs.measure_ceilings(device, dtype)
-    ceilings = costs.Ceilings(
-        args.bandwidth * 1e12 if args.bandwidth else measured.bytes_per_second,
-        args.teraflops * 1e12 if args.teraflops else measured.flops,
-    )
+    if args.bandwidth and args.teraflops:
+        ceilings = costs.Ceilings(args.bandwidth * 1e12, args.teraflops * 1e12)
+    else:
+        measured = costs.measure_ceilings(device, dtype)
+        ceilings = costs.Ceilings(
+            args.bandwidth * 1e12 if args.bandwidth else measured.bytes_per_second,
+            args.teraflops * 1e12 if args.teraflops else measured.flops,
+        )
     plan = bench.Plan(modes, batches, args.new_tokens, args.repeats, args.chunks, args.baseline)
     result = bench.bench(backbone, head, prompts, plan, ceilings)
     result["model"] = args.shape or str(args.backbone)

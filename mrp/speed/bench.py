@@ -27,6 +27,7 @@ from mrp.speed.interleave import (
     rate,
 )
 from mrp.speed.paired import kept
+from mrp.speed.prediction import predictable, predicted_seconds
 
 EAGER = "eager-loop"
 HEAD_ROLES = ("head_draft", "head_remask")
@@ -60,7 +61,8 @@ def bench(
 
     Returns:
         what was measured on, and `batches`: for each batch size the forwards' costs by role and
-        each contender's tokens/s, ratio with interval, TPF, head passes, acceptance.
+        each contender's tokens/s, ratio with interval and what its rounds and the forwards' costs
+        predict for it, TPF, head passes, acceptance.
 
     Raises:
         UserError: fewer prompts than the largest batch.
@@ -114,23 +116,49 @@ def _batch(
         }
     device = backbone.lm_head.weight.device
     found = interleave(contenders, chunks, plan.repeats, device, plain=(EAGER,))
-    drafts = sorted({mode.states - 1 for mode in modes.values() if mode.states > 1})
+    known = [mode for mode in modes.values() if mode.states > 1 and predictable(mode)]
+    drafts = {mode.states - 1 for mode in modes.values() if mode.states > 1}
+    drafts |= {k for mode in known for k in range(1, mode.states)}
     prefix = len(used[0]) + plan.new_tokens // 2
     block = backbone.config.block_size
-    costs = role_costs(backbone, head, size, prefix // block * block, drafts, ceilings)
+    costs = role_costs(
+        backbone,
+        head,
+        size,
+        prefix // block * block,
+        sorted(drafts),
+        ceilings,
+        lists=sorted({getattr(mode, "shortlist", 0) for mode in modes.values() if mode.states > 1}),
+        prompts=used,
+    )
+    seconds = {cost["role"]: cost["ms"] / 1e3 for cost in costs}
+
+    def predicted(label: str) -> float | None:
+        """The ratio to static that rounds and forwards predict; None where nothing does."""
+        if plan.baseline != "static" or label == EAGER or not predictable(modes[label]):
+            return None
+        rates = []
+        for name in (label, "static"):
+            samples = found[name].samples
+            spent = predicted_seconds(modes[name], samples, chunks, seconds, block)
+            rates.append(sum(sample.counts["answer_tokens"] for sample in samples) / spent)
+        return rates[0] / rates[1]
+
     return {
         "batch_size": size,
         "prompts": len(used),
         "prompt_tokens_mean": sum(map(len, used)) / len(used),
         "costs": costs,
         "contenders": [
-            _summary(label, measured, found[plan.baseline], plan.seed)
+            _summary(label, measured, found[plan.baseline], plan.seed, predicted(label))
             for label, measured in found.items()
         ],
     }
 
 
-def _summary(label: str, measured: Measured, baseline: Measured, seed: int) -> dict[str, Any]:
+def _summary(
+    label: str, measured: Measured, baseline: Measured, seed: int, predicted: float | None
+) -> dict[str, Any]:
     """One contender's line: padding after the end and prompts never count as tokens."""
     counts: Counter[str] = Counter()
     for sample in measured.samples:
@@ -143,6 +171,7 @@ def _summary(label: str, measured: Measured, baseline: Measured, seed: int) -> d
         "cold_tokens_per_second": rate(measured.cold[:1]),
         "warmups": len(measured.cold),
         **compare(baseline, measured, seed),
+        "predicted": predicted,
         "fastest_seconds": min(seconds),
         "slowest_seconds": max(seconds),
         "answer_tokens_mean": counts["answer_tokens"] / max(1, len(measured.samples)),
@@ -185,15 +214,17 @@ def lines(result: dict[str, Any]) -> list[str]:
         for cost in batch["costs"]:
             out.append(f"  {cost['role']:24} {cost['ms']:9.3f} {1 / cost['share']:8.2f}")
         out.append(
-            f"  {'mode':32} {'tokens/s':>9} {'ratio':>7} {'95 %':>15} {'TPF':>6} "
+            f"  {'mode':32} {'tokens/s':>9} {'ratio':>7} {'predicted':>9} "
+            f"{'95 %':>15} {'TPF':>6} "
             f"{'head':>7} {'accepted':>8}"
         )
         for line in batch["contenders"]:
             low, high, accepted = line["low"], line["high"], line["acceptance"]
             interval = f"{low:.3f}-{high:.3f}" if low is not None else "-"
+            predicted = f"{line['predicted']:.3f}" if line["predicted"] is not None else "-"
             out.append(
                 f"  {line['mode']:32} {line['tokens_per_second']:9.1f} {line['ratio']:7.3f} "
-                f"{interval:>15} {line['tpf']:6.2f} {line['head_passes']:7d} "
+                f"{predicted:>9} {interval:>15} {line['tpf']:6.2f} {line['head_passes']:7d} "
                 + (f"{accepted:8.3f}" if accepted is not None else f"{'-':>8}")
             )
             if line["accepted_per_verification"]:

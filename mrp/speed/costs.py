@@ -8,17 +8,19 @@ or given.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
 from statistics import median
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
-from mrp.decoding.blocks import candidate_states, plain
+from mrp.decoding.blocks import Blocks, candidate_states, plain
 from mrp.decoding.forwards import EagerForwards
+from mrp.decoding.picks import Picks
 from mrp.decoding.session import Session
 from mrp.models import Backbone, Head
 from mrp.speed.interleave import synchronize
@@ -69,21 +71,32 @@ def role_costs(
     head: Head | None,
     batch: int,
     prefix: int,
-    drafts: list[int],
+    drafts: Sequence[int],
     ceilings: Ceilings,
     repeats: int = 20,
+    *,
+    lists: Sequence[int] = (),
+    prompts: Sequence[list[int]] = (),
 ) -> list[dict[str, Any]]:
     """Milliseconds of each kind of forward of `batch` blocks after `prefix` clean tokens.
 
-    On a GPU every kind is captured and its replays are timed. `drafts` are the K whose
-    verifications are timed.
+    On a GPU every kind but the prefill is captured and its replays are timed.
+
+    Args:
+        backbone, head, batch, prefix: what is timed.
+        drafts: the K whose verifications are timed.
+        ceilings: for the floors.
+        repeats: how often each is timed.
+        lists: lengths of shortlists (0: none) that verifications make and the head's picks use.
+        prompts: up to `batch` of them, to time their prefill.
 
     Returns:
         One entry a role: role, ms, floor_ms, share (floor over measured, 1 is the floor itself).
     """
     block = backbone.config.block_size
     states = max([0, *drafts]) + 1
-    session = Session(backbone, head, batch, prefix + 2 * block, states)
+    longest = max([prefix, *map(len, prompts)])
+    session = Session(backbone, head, batch, longest + 2 * block, states)
     device, forwards = session.device, session.forwards
     if isinstance(forwards, EagerForwards) and device.type == "cuda":
         forwards.length = session.cache.length
@@ -98,56 +111,82 @@ def role_costs(
 
     layers = matrix_parameters(backbone.model.layers)
     vocabulary = backbone.lm_head.weight.numel()
-    roles: list[tuple[str, Callable[[], Any], int, int]] = [
-        ("backbone", lambda: forwards.backbone(blocks), layers, 1),
-        ("pick", lambda: forwards.pick(hidden, masked), vocabulary, 1),
-        (
+    roles: list[Role] = [
+        Role("backbone", lambda: forwards.backbone(blocks), layers, batch * block),
+        Role("pick", lambda: forwards.pick(hidden, masked), vocabulary, batch * block),
+        Role(
             "backbone + pick",
             lambda: forwards.pick(forwards.backbone(blocks), masked),
             layers + vocabulary,
-            1,
+            batch * block,
         ),
     ]
     if head is not None:
         parameters = matrix_parameters(head)
-        roles.append(("head", lambda: forwards.head(blocks, hidden), parameters, 1))
-        roles.append(
-            (
-                "head + pick",
-                lambda: forwards.pick(forwards.head(blocks, hidden), masked),
-                parameters + vocabulary,
-                1,
-            )
-        )
+        roles.append(Role("head", lambda: forwards.head(blocks, hidden), parameters, batch * block))
+
+        def draft(listed: Tensor | None) -> Picks:
+            residual = forwards.head(blocks, hidden)
+            if listed is None:
+                return forwards.pick(residual, masked)
+            return forwards.pick_shortlist(residual, listed, masked)
+
+        for count in sorted({0, *lists}):
+            listed = forwards.shortlist(hidden, count) if count else None
+            read = parameters + (0 if count else vocabulary)
+            work = partial(draft, listed)
+            roles.append(Role(f"head + pick{of(count)}", work, read, batch * block))
     for k in drafts:
         copies = ids[:, None].repeat(1, k + 1, 1)
         many = candidate_states(copies, row, start)
         every = torch.ones_like(many.ids, dtype=torch.bool)
-        roles.append(
-            (
-                f"verify K={k} + pick",
-                lambda many=many, every=every: forwards.pick(forwards.backbone(many), every),  # type: ignore[misc]
-                layers + vocabulary,
-                k + 1,
-            )
-        )
-    width = backbone.lm_head.weight.element_size()
-    found = []
-    for role, work, parameters, copies_each in roles:
-        seconds = _captured(work, device, repeats)
-        rows = batch * block * copies_each
-        floor = max(
-            parameters * width / ceilings.bytes_per_second, 2 * parameters * rows / ceilings.flops
-        )
-        found.append(
-            {
-                "role": role,
-                "ms": 1e3 * seconds,
-                "floor_ms": 1e3 * floor,
-                "share": floor / seconds,
-            }
-        )
+
+        def verify(many: Blocks, every: Tensor, count: int) -> Any:
+            found = forwards.backbone(many)
+            if count:
+                return forwards.pick_and_shortlist(found, every, count)
+            return forwards.pick(found, every)
+
+        for count in sorted(set(lists)) or [0]:
+            work = partial(verify, many, every, count)
+            name = f"verify K={k} + pick{of(count)}"
+            roles.append(Role(name, work, layers + vocabulary, batch * block * (k + 1)))
+    found = [
+        role.timed(_captured(role.work, device, repeats), backbone, ceilings) for role in roles
+    ]
+    if prompts:
+        prompts = list(prompts[:batch])
+        rows = sum(len(prompt) // block * block for prompt in prompts)
+        for name, with_head in (("prefill", False), ("prefill + head", True))[: 1 + bool(head)]:
+            session.head_prefix = with_head
+            read = layers + (matrix_parameters(head) if head is not None and with_head else 0)
+            role = Role(name, lambda: session.admit(range(len(prompts)), prompts), read, rows)
+            found.append(role.timed(time_of(role.work, device, 5), backbone, ceilings))
     return found
+
+
+class Role(NamedTuple):
+    """A kind of forward: what it is called and does, the parameters it reads, its rows."""
+
+    name: str
+    work: Callable[[], Any]
+    parameters: int
+    rows: int
+
+    def timed(self, seconds: float, backbone: Backbone, ceilings: Ceilings) -> dict[str, Any]:
+        """The entry of a role that took so many seconds."""
+        width = backbone.lm_head.weight.element_size()
+        floor = max(
+            self.parameters * width / ceilings.bytes_per_second,
+            2 * self.parameters * self.rows / ceilings.flops,
+        )
+        share = floor / seconds
+        return {"role": self.name, "ms": 1e3 * seconds, "floor_ms": 1e3 * floor, "share": share}
+
+
+def of(count: int) -> str:
+    """How a role is called that makes or uses a shortlist."""
+    return f" of {count}" if count else ""
 
 
 def _captured(work: Callable[[], Any], device: torch.device, repeats: int) -> float:

@@ -14,10 +14,12 @@ from mrp.speed.bench import EAGER, Plan, accepted_histogram, bench, lines
 from mrp.speed.costs import Ceilings, measure_ceilings, role_costs
 from mrp.speed.divergence import margin, parting, report
 from mrp.speed.eager_loop import eager_loop
+from mrp.speed.prediction import drafts_by_round, predicted_seconds
 from mrp.speed.shapes import random_models, random_prompts
 from tests.tiny import tiny_backbone, tiny_head
 
 CPU = torch.device("cpu")
+EMBEDDED = Path(__file__).resolve().parents[2] / "assets" / "embedded"
 
 
 def test_the_eager_loop_gives_the_text_of_static_decoding() -> None:
@@ -59,8 +61,9 @@ def test_bench_counts_answers_alone_and_reports_what_it_measured() -> None:
         verified = sum(speculative["accepted_per_verification"].values())
         assert verified == speculative["verify"]
         assert by_mode["static"]["tpf"] == 1.0
+        assert speculative["predicted"] is None  # it is for ratios to static
         roles = {cost["role"]: cost for cost in batch["costs"]}
-        assert {"backbone", "pick", "head", "verify K=2 + pick"} <= set(roles)
+        assert {"backbone", "pick", "head", "verify K=2 + pick", "prefill + head"} <= set(roles)
         assert all(cost["ms"] > 0 and cost["share"] > 0 for cost in batch["costs"])
     assert any("verify K=2" in line for line in lines(result))
 
@@ -78,6 +81,33 @@ def test_the_floor_is_bytes_or_operations_whichever_takes_longer() -> None:
     measured = measure_ceilings(CPU, torch.float32)
     assert measured.bytes_per_second > 1e8
     assert measured.flops > 1e8
+
+
+@pytest.mark.parametrize(("name", "k"), [("speculative", 3), ("self_speculative", 2)])
+def test_rounds_are_read_from_traces(name: str, k: int) -> None:
+    """Drafts of every round, and so the time predicted from given costs, batches included."""
+    backbone = tiny_backbone(3, ends=False)
+    mode = make_mode(name, k=k)
+    chunks = [[[5], [6, 7, 8]], [[9] * 11]]
+    samples = []
+    for chunk in chunks:
+        samples += list(decode(backbone, tiny_head(backbone), chunk, mode, 40))
+    for sample, prompt in zip(samples[-1:], chunks[1], strict=True):
+        drafts = drafts_by_round(sample, len(prompt) % 8, 8, k)
+        assert len(drafts) == sample.counts["denoise"] + sample.counts["verify"]
+        assert drafts.count(0) >= sample.counts["denoise"]
+        assert sum(drafts) == sample.counts["proposed"]
+    costs = {"backbone + pick": 1.0, "pick": 0.25, "head + pick": 0.5, "prefill": 7.0}
+    costs |= {f"verify K={number} + pick": 1.0 + number for number in range(1, k + 1)}
+    costs["prefill + head"] = 8.0
+    alone = predicted_seconds(mode, samples[-1:], chunks[1:], costs, 8)
+    counts = samples[-1].counts
+    rounds = counts["denoise"] + counts["verify"] + counts["proposed"]
+    if name == "speculative":
+        assert alone == 8.0 + rounds + 0.5 * counts["head_draft"]
+    else:
+        assert alone == 7.0 + rounds + 0.25 * sum(1 for number in drafts if number)
+    assert predicted_seconds(mode, samples, chunks, costs, 8) > alone
 
 
 def test_histogram_of_accepted_drafts() -> None:
@@ -120,12 +150,29 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     out = tmp_path / "bench.json"
     arguments = ["bench", "--shape", "tiny", "--device", "cpu", "--new-tokens", "8"]
     arguments += ["--prompt-length", "20", "--repeats", "1", "--out", str(out)]
-    main([*arguments, "--mode", "speculative,k=auto", "--bandwidth", "0.01", "--teraflops", "0.1"])
+    ceilings = ["--bandwidth", "0.01", "--teraflops", "0.1"]
+    modes = ["--mode", "speculative,k=auto", "--mode", "speculative,k=2,shortlist=4"]
+    main([*arguments, *modes, *ceilings])
     assert "speculative,k=auto" in capsys.readouterr().out
     result: dict[str, Any] = json.loads(out.read_text())
-    assert result["batches"][0]["contenders"][0]["mode"] == "static"
+    static, auto, fixed = result["batches"][0]["contenders"]
+    assert static["mode"] == "static"
+    assert static["predicted"] == static["ratio"] == 1.0
+    assert auto["predicted"] is None
+    assert 0.2 < fixed["predicted"] < 3.0
     main([*arguments, "--mode", "speculative,k=2", "--divergence"])
     assert "0 of 1 samples" in capsys.readouterr().out
+
+
+def test_trained_checkpoints(capsys: pytest.CaptureFixture[str]) -> None:
+    models = ["--backbone", str(EMBEDDED / "backbone"), "--head", str(EMBEDDED / "heads/S/direct")]
+    arguments = ["bench", *models, "--device", "cpu", "--new-tokens", "16", "--repeats", "1"]
+    mode = ["--mode", "speculative,k=1", "--prompt-length", "20"]
+    ceilings = ["--bandwidth", "0.01", "--teraflops", "0.1"]
+    main([*arguments, *mode, *ceilings, "--head-variant", "direct"])
+    printed = [line.split() for line in capsys.readouterr().out.splitlines()]
+    (line,) = [parts for parts in printed if parts[:1] == ["speculative,k=1"]]
+    assert 0.2 < float(line[3]) < 3.0  # what is predicted, after tokens/s and ratio
 
 
 @pytest.mark.parametrize(
