@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
+import lm_eval.tasks
 import pytest
 
 from mrp.data import build_tokenizer
+from mrp.evaluation.__main__ import main
 from mrp.evaluation.adapter import MRPModel
 from mrp.models import save_backbone, save_head
 from tests.tiny import tiny_backbone, tiny_head
+
+LmEval = Callable[..., tuple[int, str, str]]
 
 
 def write_backbone(directory: Path, seed: int = 0) -> Path:
@@ -39,3 +45,21 @@ def head_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def model(backbone_dir: Path) -> MRPModel:
     """Static decoding of at most 20 tokens, three samples at a time."""
     return MRPModel(backbone_dir, batch_size=3, max_new_tokens=20, device="cpu")
+
+
+@pytest.fixture
+def lm_eval_command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> LmEval:
+    """`python -m mrp.evaluation run --model mrp ...` in this process: exit code, stdout, stderr.
+
+    Less the 13,000 task files that lm-eval brings: reading them takes it ten seconds.
+    """
+    ours_only = partial(lm_eval.tasks.TaskManager, include_defaults=False)
+    monkeypatch.setattr(lm_eval.tasks, "TaskManager", ours_only)
+
+    def run(*words: str) -> tuple[int, str, str]:
+        monkeypatch.setattr(
+            "sys.argv", ["lm_eval", "run", "--model", "mrp", "--device", "cpu", *words]
+        )
+        return main(), *capsys.readouterr()
+
+    return run

@@ -21,6 +21,7 @@ from mrp.errors import UserError
 from mrp.evaluation.adapter import MRPModel
 from mrp.evaluation.requests import find_stop, parse_settings, raw_text
 from mrp.evaluation.tasks import TASKS_DIR
+from tests.evaluation.conftest import LmEval
 
 PROMPTS = ["(1+2)?", "x", "a much longer prompt, over several blocks", "7*8", "(1+2)?"]
 GREEDY: dict[str, Any] = {"until": [], "do_sample": False}
@@ -316,21 +317,26 @@ def test_lm_eval_finds_model_and_tasks_by_name(backbone_dir: Path, head_dir: Pat
         assert settings["until"] == []
 
 
-def test_its_own_lm_eval_command_line(backbone_dir: Path) -> None:
+def test_its_own_lm_eval_command_line(backbone_dir: Path, lm_eval_command: LmEval) -> None:
     """Our tasks need no --include_path there, and a mistake is one line."""
-    command = [sys.executable, "-m", "mrp.evaluation", "run", "--model", "mrp", "--device", "cpu"]
-    command += ["--tasks", "mini_math", "--limit", "1", "--gen_kwargs", "max_gen_toks=4"]
+    words = ["--tasks", "mini_math", "--limit", "1", "--gen_kwargs", "max_gen_toks=4"]
     arguments = f"backbone={backbone_dir},mode=dynamic,tau="
-    done = subprocess.run(
-        [*command, "--model_args", arguments + "0.5", "--apply_chat_template"],
-        capture_output=True,
-        text=True,
+    code, out, _ = lm_eval_command(
+        *words, "--model_args", arguments + "0.5", "--apply_chat_template"
     )
+    assert code == 0
+    assert "|mini_math|" in out
+    code, _, err = lm_eval_command(*words, "--model_args", arguments + "1.5")
+    assert code == 2
+    assert err.splitlines()[-1].startswith("mrp: error: mode 'dynamic': tau=1.5")
+
+
+@pytest.mark.slow
+def test_its_own_lm_eval_command_line_as_a_process(backbone_dir: Path) -> None:
+    """With all the tasks that lm-eval brings, which it reads for ten seconds."""
+    words = "--tasks mini_math --limit 1 --gen_kwargs max_gen_toks=4 --device cpu --model mrp"
+    command = [sys.executable, "-m", "mrp.evaluation", "run", *words.split()]
+    command += ["--model_args", f"backbone={backbone_dir}", "--apply_chat_template"]
+    done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert "|mini_math|" in done.stdout
-    done = subprocess.run(
-        [*command, "--model_args", arguments + "1.5"], capture_output=True, text=True
-    )
-    assert done.returncode == 2
-    assert "Traceback" not in done.stderr
-    assert done.stderr.splitlines()[-1].startswith("mrp: error: mode 'dynamic': tau=1.5")

@@ -24,6 +24,7 @@ from mrp.evaluation.run import Cell, load_tasks, run_job
 from mrp.evaluation.sandbox import run_program
 from mrp.evaluation.tasks import load_documents
 from mrp.evaluation.verdicts import judge
+from tests.evaluation.conftest import LmEval
 
 TASKS = ("mrp_humaneval", "mrp_mbpp")
 HUMANEVAL = [
@@ -298,21 +299,21 @@ def test_every_task_has_its_own_limit_of_problems(
     assert [record["tasks"][task]["correct"] for task in TASKS] == [1, 1]
 
 
-def test_the_lm_eval_command_line_runs_the_programs(data_dir: Path, backbone_dir: Path) -> None:
-    command = [sys.executable, "-m", "mrp.evaluation", "run", "--model", "mrp", "--device", "cpu"]
+def test_the_lm_eval_command_line_runs_the_programs(
+    data_dir: Path, backbone_dir: Path, lm_eval_command: LmEval
+) -> None:
     tasks = (*TASKS, "mrp_gsm8k", "mrp_math500")
     problem = {"question": "1?", "problem": "1?", "solution": "1", "answer": "#### 1"}
     for task in tasks[2:]:
         (data_dir / f"{task}.jsonl").write_text(json.dumps(problem))
-    command += ["--tasks", ",".join(tasks), "--gen_kwargs", "max_gen_toks=8"]
-    command += ["--metadata", json.dumps({"data_dir": str(data_dir)}), "--apply_chat_template"]
-    arguments = ["--model_args", f"backbone={backbone_dir}"]
-    done = subprocess.run([*command, *arguments], capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
+    words = ["--tasks", ",".join(tasks), "--gen_kwargs", "max_gen_toks=8", "--apply_chat_template"]
+    words += ["--metadata", json.dumps({"data_dir": str(data_dir)})]
+    code, out, _ = lm_eval_command(*words, "--model_args", f"backbone={backbone_dir}")
+    assert code == 0
     for task in tasks:
-        assert f"|{task}" in done.stdout
+        assert f"|{task}" in out
     for metric in ("acc", "strict", "paper_rule", "answered"):
-        assert metric in done.stdout
+        assert metric in out
 
 
 OFFLINE = """
