@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import sys
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 from tqdm import tqdm
 
+from mrp.closing import Closing
 
-class Display:
+
+class Display(Closing):
     """Shows that `done` of `total` are done; subclasses say when a line is due and write it."""
 
     def __init__(self, total: int, done: int, unit: str, shown: bool, label: str = "") -> None:
@@ -42,14 +43,3 @@ class Display:
         """Leave the bar as it stands."""
         if self.bar is not None:
             self.bar.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()

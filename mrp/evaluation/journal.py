@@ -12,9 +12,9 @@ import logging
 import os
 import time
 from pathlib import Path
-from types import TracebackType
 from typing import Any, BinaryIO
 
+from mrp.closing import Closing
 from mrp.errors import UserError
 from mrp.locks import flock
 
@@ -30,7 +30,7 @@ def request_key(prompt: list[int], until: list[str], max_new_tokens: int) -> str
     return hashlib.sha256(asked.encode()).hexdigest()[:32]
 
 
-class Journal:
+class Journal(Closing):
     """An append-only JSON-lines file of finished generations, keyed by request."""
 
     def __init__(self, path: Path, header: dict[str, Any]) -> None:
@@ -85,17 +85,6 @@ class Journal:
         """Sync, and let another process open the journal."""
         self.sync()
         self._file.close()
-
-    def __enter__(self) -> Journal:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def _write(self, line: dict[str, Any]) -> None:
         self._file.write(json.dumps(line, separators=(",", ":")).encode() + b"\n")

@@ -12,12 +12,15 @@ import os
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from mrp.data import TASKS as MINI_TASKS
 from mrp.errors import UserError
-from mrp.evaluation import answers, programs, sandbox, scoring
+from mrp.evaluation import programs, sandbox, scoring
 from mrp.evaluation.tasks import scorer
+
+if TYPE_CHECKING:
+    from mrp.evaluation import answers
 
 logger = logging.getLogger(__name__)
 
@@ -94,6 +97,8 @@ def on_text(task: str, reply: str, target: str) -> Verdict:
     if task not in ANSWER_TASKS:
         answer = scoring.extract_answer(task, reply)
         return Verdict(correct=answer == target, answered=answer is not None)
+    from mrp.evaluation import answers  # brings sympy, which no other task needs
+
     benchmark = ANSWER_TASKS[task]
     correct = answers.is_right(benchmark, reply, target)
     return Verdict(

@@ -9,11 +9,11 @@ import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 from tqdm import tqdm
 
+from mrp.closing import Closing
 from mrp.config import HeadsFrom, Suite
 from mrp.errors import UserError
 from mrp.fetch.benchmarks import Benchmark
@@ -184,7 +184,7 @@ def _existing(path: Path) -> Path:
     return next(place for place in (path, *path.parents) if place.exists())
 
 
-class Progress:
+class Progress(Closing):
     """Bytes over all pieces: a bar on a terminal, a line now and then in a log file."""
 
     def __init__(self, total: int) -> None:
@@ -214,14 +214,7 @@ class Progress:
                 "%s of %s, at %s", human_size(self.done), human_size(self.total), self.label
             )
 
-    def __enter__(self) -> Progress:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def close(self) -> None:
+        """Leave the bar as it stands."""
         if self.bar is not None:
             self.bar.close()
