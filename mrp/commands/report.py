@@ -1,4 +1,4 @@
-"""`mrp report`: tables, figures and a page a run of a suite, from its records."""
+"""`mrp report`: tables, figures, findings and a page a run of a suite, from its records."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 from mrp.errors import UserError
 
 NAME = "report"
-HELP = "write the tables, the figures or a page a run of a suite from its records"
+HELP = "write the tables, the figures, the findings or a page a run of a suite from its records"
 PUBLISHED = Path("config/published.csv")
 
 
@@ -25,12 +25,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="pareto, lookahead and remask as PDF, PNG, SVG and CSV",
         description="Draw the figures, each with a CSV of the numbers in it.",
     )
+    findings = products.add_parser(
+        "findings",
+        help="the claims with their verdicts as a Markdown page",
+        description="Write the paper's claims with what the records say of them as Markdown.",
+    )
     pages = products.add_parser(
         "pages",
         help="a page for every run, with its samples and how each answer was revealed",
         description="Write a page for every run into the suite's results; tables link to them.",
     )
-    for product, out in ((tables, "results"), (figures, "figures"), (pages, None)):
+    places = ((tables, "results"), (figures, "figures"), (findings, "findings.md"), (pages, None))
+    for product, out in places:
         product.add_argument(
             "--suite",
             default="embedded",
@@ -60,9 +66,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
                 "--out",
                 type=Path,
                 default=Path(out),
-                metavar="DIR",
+                metavar="FILE" if product is findings else "DIR",
                 help="where to write (default: %(default)s)",
             )
+    findings.add_argument(
+        "--figures",
+        type=Path,
+        metavar="DIR",
+        help="a folder that holds the suite's figures, to be shown on the page",
+    )
     tables.add_argument(
         "--published",
         type=Path,
@@ -102,6 +114,12 @@ def run(args: argparse.Namespace) -> None:
         published = read_published(path) if path else None
         to_runs = {} if records else links(suite, args.results, heads, args.out)
         files = write_tables(results, published, args.out, to_runs)
+    elif args.product == "findings":
+        from mrp.report.markdown import write_findings
+
+        if args.figures is not None and not args.figures.is_dir():
+            raise UserError(f"--figures {args.figures}: no such folder")
+        files = [write_findings(results, args.out, args.figures)]
     else:
         from mrp.report.figures import write_figures
 

@@ -43,9 +43,10 @@ def compare(results: Results) -> pd.DataFrame:
     rows = results.rows
     values: dict[Any, dict[str, float]] = {}
     for _, cell in select(rows, status="done").groupby(["backbone", "task"], sort=False):
+        bases = {cap: reference(cell, cap) for cap in {1.0, *cell["cap"].dropna()}}
         for index, row in cell.iterrows():
             values[index] = {}
-            static = reference(cell, cap_of(row))
+            static = bases[cap_of(row)]
             if static is not None and static["job"] != row["job"]:
                 values[index] |= _against_static(*pair(results, row, static))
             if row["mode"] == "remask":

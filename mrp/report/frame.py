@@ -7,7 +7,7 @@ head passes come from the numbers of right answers and the summed counters.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -33,7 +33,7 @@ COUNTERS = (
 )
 OUTDATED = "outdated"
 AUTO = float("inf")  # K where a mode chose it itself: beyond all that were given
-NUMERIC_OPTIONS = ("k", "steps", "tau", "scale", "delta", "shortlist", "cap")
+NUMERIC_OPTIONS = tuple(name for name, usual in OPTIONS.items() if type(usual) not in (str, bool))
 # Every row has all columns, also where a mode has no such number (NaN) or a job has no record.
 NUMBERS = (
     "head_layers",
@@ -56,6 +56,7 @@ class Results:
         outcomes: by (job, task); none for a job without a record.
         points: TPF and accuracy with their resamples, likewise.
         provenance: of every record, in the suite's order, with the notes on each task's scores.
+        manifest: of packed records; empty for a folder of runs.
     """
 
     suite: str
@@ -63,6 +64,7 @@ class Results:
     outcomes: dict[Key, Outcome]
     points: dict[Key, Curve]
     provenance: list[dict[str, Any]]
+    manifest: dict[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -111,7 +113,8 @@ def load_records(suite: Suite, directory: Path) -> Results:
         else:
             status, note = packed.manifest["absent"].get(job.id, ("not run", "not run"))
             runs.append((job, Run(status=status, note=note)))
-    return _results(suite, runs, lambda job: Path(directory))
+    results = _results(suite, runs, lambda job: Path(directory))
+    return replace(results, manifest=packed.manifest)
 
 
 def _results(
@@ -185,6 +188,8 @@ def _labels(suite: Suite, job: Job) -> dict[str, Any]:
         "head": job.head,
         "head_variant": head.variant if head else None,
         "head_source": job.head_source,
+        # Worth saying where other heads of the suite were released.
+        "trained_here": job.head_source == "trained" and any(h.path for h in suite.heads.values()),
         "head_reveal": getattr(recipe, "reveal", None),
         "head_seed_of": job.head_seed_of,
         **{name: job.options.get(name) for name in OPTIONS},

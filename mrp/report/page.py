@@ -11,8 +11,10 @@ from typing import Any
 import pandas as pd
 
 from mrp.io import atomic_write_text
+from mrp.report.ablations import build_ablations
 from mrp.report.cells import Table
 from mrp.report.comparisons import compare
+from mrp.report.contest import build_contest
 from mrp.report.findings import FAILS, HOLDS, MIXED, OPEN, Finding, build_findings
 from mrp.report.frame import Results
 from mrp.report.latex import latex
@@ -70,10 +72,14 @@ def write_tables(
     """
     rows = compare(results)
     judged = with_verdicts(rows, published)
-    tables = build_tables(rows, published)
+    tables = [
+        *build_tables(rows, published),
+        *build_contest(results, rows),
+        *build_ablations(results, rows),
+    ]
     page = render(
         results.suite,
-        _header(results, rows),
+        origin(results, rows),
         tables,
         summarize(judged),
         build_findings(results, rows),
@@ -134,7 +140,7 @@ def _facets(rows: pd.DataFrame) -> dict[str, dict[str, str]]:
     return facets
 
 
-def _header(results: Results, rows: pd.DataFrame) -> Header:
+def origin(results: Results, rows: pd.DataFrame) -> Header:
     """Where the records come from, in their own words; no clock of ours."""
     known = results.provenance
     days = sorted({str(record["created"])[:10] for record in known})

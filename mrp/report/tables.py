@@ -335,7 +335,7 @@ def _alone(row: RowSeries) -> list[str]:
 
 
 def _source(row: RowSeries) -> tuple[str, ...]:
-    return ("trained here",) if row["head_source"] == "trained" else ()
+    return ("trained here",) if row["trained_here"] else ()
 
 
 def _static_row(cell: pd.DataFrame, columns: Sequence[Column], labels: int) -> list[Row]:

@@ -11,6 +11,7 @@ from typing import Any
 from mrp.decoding import COUNTERS, Decoded, Trace
 from mrp.evaluation.record import Sample, task_summary, write_run
 from mrp.grid import Job, Layout, Suite, jobs, load_suite
+from mrp.schema import LOSSLESS, OPTIONS
 
 BLOCK = 16
 SUITE = """\
@@ -36,6 +37,42 @@ grid:
   - {mode: dynamic, tau: [0.5, 0.6, 0.7, 0.8, 0.9]}
   - {mode: remask, head: k2, tau: [0.5, 0.6, 0.7, 0.8, 0.9], condition: [revealed, masked]}
   - {mode: remask, head: k2, tau: [0.5, 0.7, 0.9], rule: residual}
+"""
+
+# The same with more backbones, and with the ablations: seeds, depth, reveals, options.
+REPLICA = """\
+name: small
+backbones:
+  S: {train: &backbone {steps: 100}}
+  M: {train: *backbone}
+heads:
+  default: {variant: default, train: &recipe {steps: 50}}
+  k2: {variant: k2, train: *recipe}
+  direct: {variant: direct, train: *recipe}
+  default-seed1: {variant: default, seed_of: default, train: {<<: *recipe, seed: 1}}
+  k2-seed1: {variant: k2, seed_of: k2, train: {<<: *recipe, seed: 1}}
+  k2-seed2: {variant: k2, seed_of: k2, train: {<<: *recipe, seed: 2}}
+  layers-1: {variant: default, train: {<<: *recipe, num_layers: 1}}
+  layers-8: {variant: default, train: {<<: *recipe, num_layers: 8}}
+  gt-1-4: {variant: default, train: {<<: *recipe, reveal: gt-1-4}}
+tasks: [[mini_math, mini_code]]
+data: {test: TEST}
+decoding: {speed: {prompts: 16, batch_size: 16, repeats: 2}}
+grid:
+  - {mode: static}
+  - {mode: static, steps: [8, 4]}
+  - {mode: direct, head: [default, k2, direct], k: [1, 4]}
+  - {mode: speculative, head: [default, k2], k: [1, 3]}
+  - {mode: self_speculative, k: [1, 3]}
+  - {mode: dynamic, tau: [0.5, 0.7, 0.9]}
+  - {mode: remask, head: k2, tau: [0.5, 0.7], passes: [one, halves]}
+  - {backbone: S, mode: direct, head: [default-seed1, k2-seed1, k2-seed2], k: 4}
+  - {backbone: S, mode: direct, head: [layers-1, layers-8, gt-1-4], k: [1, 4]}
+  - {backbone: S, mode: speculative, head: [layers-1, layers-8], k: 3}
+  - {backbone: S, mode: direct, head: k2, k: [1, 4], scale: 2}
+  - {backbone: S, mode: speculative, head: k2, k: 3, prefix: false}
+  - {backbone: S, mode: static, cap: 0.9}
+  - {backbone: S, mode: speculative, head: k2, k: 3, cap: 0.9}
 """
 
 # Accuracy in %, or acceptance, by setting; mini_code is a few points better everywhere.
@@ -72,17 +109,21 @@ class Written:
         return Layout(self.suite, self.results)
 
 
-def write_suite(directory: Path, n: int) -> Path:
-    path = directory / "embedded.yaml"
-    path.write_text(SUITE.replace("TEST", str(n)), encoding="utf-8")
+def write_suite(directory: Path, n: int, text: str = SUITE) -> Path:
+    path = directory / f"{text.split(maxsplit=2)[1]}.yaml"
+    path.write_text(text.replace("TEST", str(n)), encoding="utf-8")
     return path
 
 
 def write_results(
-    directory: Path, n: int, missing: tuple[str, ...] = (), failed: tuple[str, ...] = ()
+    directory: Path,
+    n: int,
+    missing: tuple[str, ...] = (),
+    failed: tuple[str, ...] = (),
+    text: str = SUITE,
 ) -> Written:
     """All jobs' runs but the missing ones; a failed one leaves its log."""
-    suite_file = write_suite(directory, n)
+    suite_file = write_suite(directory, n, text)
     written = Written(load_suite(suite_file), suite_file, directory / "results")
     for job in jobs(written.suite):
         if job.id in failed:
@@ -97,7 +138,6 @@ def write_results(
 def write_job(written: Written, job: Job, n: int) -> None:
     samples = {task: _samples(job, task, n) for task in job.tasks}
     spec = written.suite.heads[job.head] if job.head else None
-    options = ("k", "tau", "steps", "scale", "condition", "rule", "delta")
     record: dict[str, Any] = {
         "job": {
             "id": job.id,
@@ -106,10 +146,16 @@ def write_job(written: Written, job: Job, n: int) -> None:
             "tasks": list(job.tasks),
             "mode": job.mode,
             "head": job.head,
-            **{name: job.options.get(name) for name in options},
+            **{name: job.options.get(name) for name in OPTIONS},
             "digest": job.digest,
         },
-        "head": spec and {"name": job.head, "variant": spec.variant, "source": job.head_source},
+        "head": spec
+        and {
+            "name": job.head,
+            "variant": spec.variant,
+            "source": job.head_source,
+            "layers": layers_of(job.head),
+        },
         "tasks": {
             task: task_summary(found, 3.5, _speed(job, task)) for task, found in samples.items()
         },
@@ -140,21 +186,38 @@ def setting(job: Job) -> tuple[float, float]:
         steps = job.options.get("steps") or BLOCK
         return NO_HEAD.get(steps, STATIC), BLOCK / steps
     if mode == "direct":
-        return DIRECT[str(job.head)][k - 1], BLOCK / -(-BLOCK // (k + 1))
+        accuracy = DIRECT[base_of(job.head)][k - 1] - 8 * (job.options.get("scale", 1) != 1)
+        return accuracy - 9 * (layers_of(job.head) == 1), BLOCK / -(-BLOCK // (k + 1))
     if mode == "dynamic":
         return DYNAMIC[tau]
     if mode == "remask":
         accuracy, tpf = REMASK[tau]
-        worse = job.options["condition"] == "masked"
+        worse = job.options.get("condition") == "masked"
+        accuracy += 0.4 * (93 - accuracy) * (job.options.get("passes", "one") == "halves")
         return (accuracy - 4 * worse, tpf + 0.1 * worse)
-    return STATIC, 1 + 0.86 * k * ACCEPTED[job.head][k]
+    if mode in LOSSLESS:
+        share = ACCEPTED[base_of(job.head)][k] - 0.05 * (not job.options.get("prefix", True))
+        return STATIC, 1 + 0.86 * k * share
+    return DYNAMIC[0.7]  # a mode that is not known here
+
+
+def base_of(head: str | None) -> str | None:
+    """The head with invented numbers that another takes its own from."""
+    if head is None or head in DIRECT:
+        return head
+    start = head.partition("-seed")[0]
+    return start if start in DIRECT else "default"
+
+
+def layers_of(head: str | None) -> int:
+    return int(head.removeprefix("layers-")) if head and head.startswith("layers-") else 3
 
 
 def _samples(job: Job, task: str, n: int) -> list[Sample]:
     accuracy, tpf = setting(job)
     if task == "mini_code":
         accuracy = 100 - (100 - accuracy) * 0.8
-    lossless = job.mode in ("speculative", "self_speculative")
+    lossless = job.mode in LOSSLESS
     name = f"{task} static" if lossless else f"{task} {job.id}"
     if job.mode == "static" and "steps" not in job.options:
         name = f"{task} static"
@@ -172,7 +235,7 @@ def _samples(job: Job, task: str, n: int) -> list[Sample]:
 def _sample(job: Job, task: str, i: int, right: bool, tpf: float) -> Sample:
     target = str(i + 7)
     text = f"{i + 3}+4={target};#{target}" if right else f"wrong {job.mode}#0"
-    if job.mode in ("speculative", "self_speculative") and not right:
+    if job.mode in LOSSLESS and not right:
         text = "wrong static#0"
     blocks = 2 + i % 3
     made = BLOCK * blocks
@@ -183,7 +246,7 @@ def _sample(job: Job, task: str, i: int, right: bool, tpf: float) -> Sample:
     counts["verify" if "speculative" in job.mode else "denoise"] = rounds
     k = job.options.get("k", 0)
     if "speculative" in job.mode:
-        share = ACCEPTED[job.head][k]
+        share = ACCEPTED[base_of(job.head)][k]
         counts |= {"proposed": k * rounds, "accepted": round(k * rounds * share), "bonus": rounds}
     if job.head:
         counts |= {"head_store": blocks + 1, "head_draft": k * rounds}
@@ -199,7 +262,8 @@ def _speed(job: Job, task: str) -> dict[str, Any] | None:
     if job.mode == "static" and "steps" not in job.options:
         return None
     _, tpf = setting(job)
-    cost = 1 + 0.35 * job.options.get("k", 0) + (0.5 if job.mode == "remask" else 0)
+    passes = 0.35 * job.options.get("k", 0) + (0.5 if job.mode == "remask" else 0)
+    cost = 1 + passes * layers_of(job.head) / 3
     ratio = tpf / cost if "speculative" not in job.mode else 0.8 * tpf / cost
     return {
         "ratio": ratio,

@@ -1,17 +1,22 @@
-"""Verdicts come from intervals by rule."""
+"""Verdicts come from intervals by rule, for each task, each backbone and all of them."""
 
 from __future__ import annotations
 
 import json
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from mrp.report.comparisons import compare
+from mrp.report.contrasts import Contrast, mean
 from mrp.report.findings import FAILS, HOLDS, MIXED, OPEN, Finding, build_findings
+from mrp.report.findings.readings import Counted, Measured, agree, pool, verdict_of
 from mrp.report.frame import Results, load_results
-from tests.report.synthetic import write_results
+from tests.report.synthetic import REPLICA, Written, write_results
 
 
 def by_claim(findings: list[Finding], start: str) -> Finding:
@@ -24,31 +29,59 @@ def findings(results: Results, rows: pd.DataFrame) -> list[Finding]:
     return build_findings(results, rows)
 
 
+@pytest.fixture(scope="module")
+def replica(tmp_path_factory: pytest.TempPathFactory) -> tuple[Written, Results, list[Finding]]:
+    written = write_results(tmp_path_factory.mktemp("replica"), 60, text=REPLICA)
+    found = load_results(written.suite, written.results)
+    return written, found, build_findings(found, compare(found))
+
+
 @pytest.mark.parametrize(
     ("claim", "verdict"),
     [
         ("Without a head", HOLDS),
+        ("A residual head", HOLDS),
+        ("Direct decoding trades", HOLDS),
         ("Speculative decoding changes no answer", HOLDS),
         ("Speculative decoding saves forwards", HOLDS),
+        ("Speculative decoding saves time", FAILS),
+        ("A head drafts better", HOLDS),
         ("Dynamic decoding loses", HOLDS),
-        ("Remasking gains at the same speed", OPEN),
+        ("Remasking recovers", HOLDS),
+        ("Remasking gains at the same tokens", OPEN),
+        ("Remasking gains in the same time", FAILS),
     ],
 )
 def test_verdicts_on_the_invented_grid(findings: list[Finding], claim: str, verdict: str) -> None:
     found = by_claim(findings, claim)
-    assert found.verdict == verdict, found.evidence
+    assert found.verdict == verdict, found.overall.text
 
 
 def test_each_claim_has_evidence_on_both_tasks(findings: list[Finding]) -> None:
-    assert len(findings) == 11
+    assert len(findings) == 15
     for finding in findings:
         assert {item.place for item in finding.evidence} == {"S · mini_math", "S · mini_code"}
+        assert [part.place for part in finding.backbones] == ["S"]
 
 
-def test_verdicts_that_differ_are_mixed(findings: list[Finding]) -> None:
-    found = by_claim(findings, "Fewer forwards are less time")
-    assert {item.verdict for item in found.evidence} >= {HOLDS, FAILS}
-    assert found.verdict == MIXED
+def test_numbers_of_a_backbone_are_means_over_its_tasks(
+    results: Results, rows: pd.DataFrame, findings: list[Finding]
+) -> None:
+    found = by_claim(findings, "Training on two chained reveals")
+    (reading,) = found.backbones[0].readings
+    assert isinstance(reading, Measured)
+    assert "K = 2, 3, 4" in reading.text or "K = 2, 4" in reading.text  # one job has no record
+
+    def right(head: str, k: int, task: str) -> float:
+        chosen = rows[(rows["mode"] == "direct") & (rows["head"] == head) & (rows["k"] == k)]
+        return float(chosen[chosen["task"] == task]["accuracy"].iloc[0])
+
+    gaps = [
+        right("k2", k, task) - right("default", k, task)
+        for k in (2, 4)
+        for task in ("mini_math", "mini_code")
+    ]
+    assert reading.contrast.value == pytest.approx(np.mean(gaps))
 
 
 def test_one_changed_answer_is_not_lossless(tmp_path: Path) -> None:
@@ -60,9 +93,9 @@ def test_one_changed_answer_is_not_lossless(tmp_path: Path) -> None:
     path.write_text(json.dumps(line) + "\n" + rest, encoding="utf-8")
     results = load_results(written.suite, written.results)
     found = by_claim(build_findings(results, compare(results)), "Speculative decoding changes no")
-    assert found.verdict == MIXED
+    assert found.verdict == FAILS
+    assert "speculative, k2: 95 of 96" in found.overall.text
     (failed,) = [item for item in found.evidence if item.verdict == FAILS]
-    assert failed.text.startswith("k2: 47 of 48")
     assert failed.place == "S · mini_math"
 
 
@@ -76,3 +109,87 @@ def test_claims_without_runs_are_left_out(tmp_path: Path) -> None:
     assert [finding.claim for finding in findings] == [
         "Static decoding is good, and leaves room to lose"
     ]
+
+
+# ---- several backbones, seeds, ablations ---------------------------------------------------------
+
+
+def test_backbones_and_all_of_them(replica: tuple[Written, Results, list[Finding]]) -> None:
+    found = by_claim(replica[2], "A residual head")
+    assert [part.place for part in found.backbones] == ["S", "M"]
+    values = [part.readings[0].contrast.value for part in found.backbones]  # type: ignore[union-attr]
+    assert found.overall.readings[0].contrast.value == pytest.approx(np.mean(values))  # type: ignore[union-attr]
+
+
+def test_ablations_are_judged_where_they_ran(
+    replica: tuple[Written, Results, list[Finding]],
+) -> None:
+    depth = by_claim(replica[2], "Two or three layers")
+    assert [part.place for part in depth.backbones] == ["S"]
+    assert "3 layers" in depth.overall.text
+    assert by_claim(replica[2], "Speculative decoding prefers a shallow head").verdict == HOLDS
+    assert by_claim(replica[2], "Judging each half").verdict == HOLDS
+
+
+def test_a_seed_that_says_otherwise_makes_a_claim_undecided(tmp_path: Path) -> None:
+    written = write_results(tmp_path, 30, text=REPLICA)
+    settled = load_results(written.suite, written.results)
+    before = by_claim(build_findings(settled, compare(settled)), "A residual head")
+    for name, replaced in (("k2", True), ("k2-seed1", False)):
+        path = written.layout.run_dir(f"S.mini.direct.{name}.k4")
+        lines = [json.loads(line) for line in (path / "samples.jsonl").read_text().splitlines()]
+        record = json.loads((path / "record.json").read_text())
+        for line in lines:
+            line["correct"] = replaced
+        for entry in record["tasks"].values():
+            entry["correct"] = entry["n"] if replaced else 0
+        (path / "samples.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+        (path / "record.json").write_text(json.dumps(record))
+    results = load_results(written.suite, written.results)
+    after = by_claim(build_findings(results, compare(results)), "Training on two chained")
+    assert before.backbones[0].verdict == HOLDS
+    assert after.backbones[0].verdict == OPEN
+    assert "another seed" in after.backbones[0].text
+    assert after.backbones[1].note == ""
+
+
+# ---- readings ------------------------------------------------------------------------------------
+
+
+def reading(low: float, high: float, subject: str = "it", **limits: float) -> Measured:
+    replicates = np.linspace(low, high, 2000)
+    return Measured(subject, "", Contrast((low + high) / 2, replicates), "points", **limits)
+
+
+@given(st.floats(-1, 1), st.floats(0.01, 1), st.floats(-1, 1))
+def test_a_limit_inside_the_interval_decides_nothing(
+    low: float, width: float, limit: float
+) -> None:
+    found = reading(low, low + width, above=limit)
+    estimate = found.contrast.estimate
+    expected = HOLDS if estimate.low > limit else FAILS if estimate.high < limit else OPEN
+    assert found.verdict == expected
+    mirrored = reading(-low - width, -low, below=-limit)
+    assert mirrored.verdict == expected
+
+
+def test_verdicts_of_several_readings() -> None:
+    good, bad = reading(1, 2, above=0), reading(-2, -1, above=0)
+    open_ = reading(-1, 1, above=0)
+    other = reading(-2, -1, "other", above=0)
+    assert verdict_of([good]) == HOLDS
+    assert verdict_of([good, open_]) == OPEN  # one subject: all of it has to hold
+    assert verdict_of([good, bad]) == FAILS
+    assert verdict_of([good, other]) == MIXED
+    assert verdict_of([good, Counted("count", "", 3, 4)]) == FAILS
+    assert agree([HOLDS, OPEN]) == OPEN
+    assert agree([HOLDS, MIXED]) == MIXED
+
+
+def test_pooling() -> None:
+    one, two = reading(0, 1), reading(2, 3)
+    (found,) = pool([one, two])
+    assert isinstance(found, Measured)
+    assert found.contrast.value == mean([one.contrast, two.contrast]).value == pytest.approx(1.5)
+    counts = pool([Counted("a", "", 3, 4), Counted("b", "", 1, 1), Counted("a", "", 4, 4)])
+    assert counts == [Counted("a", "", 7, 8), Counted("b", "", 1, 1)]

@@ -25,6 +25,7 @@ from mrp.report.verdicts import (
     summarize,
     with_verdicts,
 )
+from mrp.schema import OPTIONS
 
 PUBLISHED = Path(__file__).parents[2] / "config" / "published.csv"
 
@@ -103,12 +104,8 @@ def row(task: str, correct: int, **changes: object) -> dict[str, object]:
         "head": None,
         "head_variant": None,
         "head_source": None,
-        "k": None,
+        **dict.fromkeys(OPTIONS),
         "tau": 0.5,
-        "steps": None,
-        "scale": None,
-        "shortlist": None,
-        "rule": None,
         "status": "done",
         "n": n,
         "correct": correct,

@@ -1,0 +1,180 @@
+"""All ways of decoding side by side: lossless by what they save, lossy by the frontier."""
+
+from __future__ import annotations
+
+from typing import TypeAlias
+
+import numpy as np
+import pandas as pd
+
+from mrp.report import contrasts
+from mrp.report.ablations import SETTING
+from mrp.report.cells import Cell, Group, Row, Table, mark_best, none, percent
+from mrp.report.comparisons import reference
+from mrp.report.contrasts import Contrast, pooled
+from mrp.report.frame import Results
+from mrp.report.pooling import (
+    Backbone,
+    backbones,
+    change,
+    knob_values,
+    labels,
+    level,
+    mean_over,
+    split,
+)
+from mrp.report.settings import KNOBS, setting_name
+from mrp.schema import LOSSLESS
+
+FAST = 2.0  # tokens per forward that a lossy mode should reach to be worth its losses
+Ranked: TypeAlias = "tuple[float, Row]"
+
+
+def build_contest(results: Results, rows: pd.DataFrame) -> list[Table]:
+    """The two tables, as far as the suite has jobs for them.
+
+    Args:
+        results: of `frame.load_results` or `frame.load_records`.
+        rows: of `comparisons.compare`.
+    """
+    known = list(backbones(results, rows))
+    return [table for table in (_lossless(known), _lossy(known)) if table.groups]
+
+
+# ---- lossless ------------------------------------------------------------------------------------
+
+
+def _lossless(known: list[Backbone]) -> Table:
+    groups = []
+    for backbone in known:
+        rows = backbone.rows[backbone.rows["mode"].isin(LOSSLESS)]
+        ranked = [_lossless_row(backbone, mine) for mine in split(rows, SETTING)]
+        ranked.sort(key=lambda item: -item[0])
+        if ranked:
+            built = mark_best([row for _, row in ranked], ["", "", "high", "low", "high"])
+            groups.append(Group(backbone.name, backbone.note, built))
+    return Table(
+        "lossless",
+        "Lossless ways of decoding, side by side",
+        "Each with the options that make it fastest, K among them; fastest first. Self-speculative "
+        "decoding drafts without any head: it is what a head has to beat.",
+        2,
+        (
+            *(("Way", ""), ("At", ""), ("Same as static", "answers, all its runs")),
+            *(("Accepted", "% of drafts"), ("TPF", "tokens a forward")),
+            *(("Head passes", "a token"), ("Time ratio", "tokens/s over static's")),
+        ),
+        tuple(groups),
+        "The answers of a way that caps confidences are compared with static's under the same cap.",
+    )
+
+
+def _lossless_row(backbone: Backbone, mine: pd.DataFrame) -> Ranked:
+    """A way's row at its fastest setting, with what it is ranked by."""
+    settings = [
+        (
+            mean_over(backbone.results, part, contrasts.time_ratio),
+            mean_over(backbone.results, part, contrasts.tpf),
+            part,
+        )
+        for part in split(mine, KNOBS)
+    ]
+    timed = any(time is not None for time, _, _ in settings)
+    time, tpf, best = max(settings, key=lambda item: _value(item[0] if timed else item[1]))
+    same, n = mine["same_text"].sum(), mine["compared_texts"].sum()
+    counted = Cell(f"{same:.0f} of {n:.0f}", tone="" if same == n else "down")
+    proposed, accepted = best["proposed"].sum(), best["accepted"].sum()
+    cells = (
+        counted if n else none("static not run"),
+        Cell(percent(accepted / proposed), value=accepted / proposed) if proposed else none(""),
+        level(tpf, "ratio"),
+        _passes(best),
+        level(time, "ratio", "not timed"),
+    )
+    row = Row(labels(setting_name(mine.iloc[0]), knob_values(best)), cells)
+    return _value(time if timed else tpf), row
+
+
+def _passes(rows: pd.DataFrame) -> Cell:
+    passes = float(rows["head_per_token"].mean())
+    return Cell(f"{passes:.2f}", value=passes)
+
+
+def _value(contrast: Contrast | None) -> float:
+    return -np.inf if contrast is None else contrast.value
+
+
+# ---- lossy ---------------------------------------------------------------------------------------
+
+
+def _lossy(known: list[Backbone]) -> Table:
+    groups = []
+    for backbone in known:
+        static = backbone.rows["mode"].eq("static") & backbone.rows["steps"].isna()
+        rows = backbone.rows[~backbone.rows["mode"].isin(LOSSLESS) & ~static]
+        on_tpf, on_time = (_frontier(backbone, speed) for speed in ("tpf", "time_ratio"))
+        ranked = [_lossy_row(backbone, mine, on_tpf, on_time) for mine in split(rows, SETTING)]
+        ranked.sort(key=lambda item: -item[0])
+        if ranked:
+            built = mark_best([row for _, row in ranked], ["high", "", "", "high", "high"])
+            groups.append(Group(backbone.name, backbone.note, built))
+    return Table(
+        "lossy",
+        "Lossy ways of decoding, by the frontier",
+        "A run is on the frontier of a task if no other run, static's and the lossless ones' "
+        "included, is at least as accurate and at least as fast, and better in one of the two. "
+        "The gains are averages over a way's own runs, where dynamic has points as slow and as "
+        "fast.",
+        2,
+        (
+            *(("Way", ""), ("Runs", "with")),
+            ("Best accuracy", f"% at TPF {FAST:g} or above"),
+            *(("On the frontier", "of TPF, runs"), ("On the frontier", "of time, runs")),
+            *(("Over dynamic", "points, same TPF"), ("Over dynamic", "points, same time")),
+        ),
+        tuple(groups),
+    )
+
+
+def _lossy_row(
+    backbone: Backbone, mine: pd.DataFrame, on_tpf: set[object], on_time: set[object]
+) -> Ranked:
+    results = backbone.results
+    fast = [
+        mean_over(results, part, contrasts.accuracy)
+        for part in split(mine, KNOBS)
+        if part["tpf"].mean() >= FAST
+    ]
+    best = max(fast, key=_value, default=None)
+    timed = int(mine["time_ratio"].notna().sum())
+    gains: list[Cell] = []
+    for speed in (contrasts.tpf, contrasts.time_ratio):
+        if mine["mode"].iloc[0] == "dynamic":
+            gains.append(Cell("baseline", tone="none"))
+            continue
+        found = [backbone.over_dynamic(row, speed) for _, row in mine.iterrows()]
+        gains.append(change(pooled(found), "points", "no dynamic there"))
+    cells = (
+        level(best, "percent", "none that fast"),
+        Cell(f"{len(on_tpf & set(mine.index))} of {len(mine)}"),
+        Cell(f"{len(on_time & set(mine.index))} of {timed}") if timed else none("not timed"),
+        *gains,
+    )
+    return _value(best), Row(labels(setting_name(mine.iloc[0]), knob_values(mine)), cells)
+
+
+def _frontier(backbone: Backbone, speed: str) -> set[object]:
+    """The index of every row that no other of its task beats."""
+    found: set[object] = set()
+    for _, cell in backbone.rows.groupby("task", sort=False):
+        fast = cell[speed].to_numpy(float, copy=True)
+        static = reference(cell)
+        if static is not None:
+            fast[cell["job"].to_numpy() == static["job"]] = 1.0  # by definition, in both measures
+        known = ~np.isnan(fast)
+        x, y = fast[known], cell["accuracy"].to_numpy(float)[known]
+        as_good = (x[None, :] >= x[:, None]) & (y[None, :] >= y[:, None])
+        better = as_good & ((x[None, :] > x[:, None]) | (y[None, :] > y[:, None]))
+        best = np.flatnonzero(known)[np.flatnonzero(~better.any(axis=1))]
+        found |= set(cell.index[best])
+    return found

@@ -1,0 +1,133 @@
+"""Numbers with their bootstrap resamples, so that differences and means keep honest intervals.
+
+All runs on equally many problems share their resamples (`statistics.weights`): in a difference of
+two runs on the same problems what they have in common cancels, as in a paired test.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import TypeAlias
+
+import numpy as np
+import pandas as pd
+
+from mrp.report.comparisons import reference, select
+from mrp.report.frame import Results
+from mrp.report.settings import Line
+from mrp.report.statistics import (
+    RESAMPLES,
+    Curve,
+    Estimate,
+    Floats,
+    Z,
+    gain_at_equal_speed,
+    join,
+    percentile,
+)
+
+
+@dataclass(frozen=True)
+class Contrast:
+    """A value of the full sample, and of every resample [RESAMPLES]."""
+
+    value: float
+    replicates: Floats
+
+    def __sub__(self, other: Contrast) -> Contrast:
+        return Contrast(self.value - other.value, self.replicates - other.replicates)
+
+    @property
+    def estimate(self) -> Estimate:
+        """With its percentile interval at 95 %."""
+        return percentile(self.value, self.replicates)
+
+
+def mean(contrasts: Iterable[Contrast]) -> Contrast:
+    """The mean of at least one."""
+    listed = list(contrasts)
+    value = float(np.mean([contrast.value for contrast in listed]))
+    return Contrast(value, np.mean([contrast.replicates for contrast in listed], axis=0))
+
+
+def accuracy(results: Results, row: Line) -> Contrast:
+    """A run's share of right answers."""
+    point = results.points[row["job"], row["task"]]
+    return Contrast(float(point.accuracy[0]), point.accuracies[:, 0])
+
+
+def tpf(results: Results, row: Line) -> Contrast:
+    """A run's tokens per forward."""
+    point = results.points[row["job"], row["task"]]
+    return Contrast(float(point.speed[0]), point.speeds[:, 0])
+
+
+def time_ratio(results: Results, row: Line) -> Contrast | None:
+    """A run's tokens per second over static's, 1 for static; None if it was not timed.
+
+    The resamples are drawn from the log-normal distribution that the measured interval stands for,
+    apart from the problems' resamples: timing noise is no noise of the answers.
+    """
+    if row["mode"] == "static" and pd.isna(row["steps"]) and pd.isna(row["time_ratio"]):
+        return Contrast(1.0, np.ones(RESAMPLES))
+    ratio, low, high = (row[f"time_ratio{end}"] for end in ("", "_low", "_high"))
+    if pd.isna(ratio) or pd.isna(low):
+        return None
+    spread = np.log(high / low) / (2 * Z)
+    return Contrast(float(ratio), ratio * np.exp(spread * _noise(f"{row['job']} {row['task']}")))
+
+
+@cache
+def _noise(name: str) -> Floats:
+    """Standard normal noise of a run's timing, the same in every report [RESAMPLES]."""
+    generator = np.random.default_rng(zlib.crc32(name.encode()))
+    return generator.standard_normal(RESAMPLES)
+
+
+Speed: TypeAlias = Callable[[Results, Line], Contrast | None]
+
+
+def dynamic_curve(results: Results, cell: pd.DataFrame, speed: Speed) -> Curve | None:
+    """Static's and dynamic's points (speed, accuracy) among a cell's rows.
+
+    None where there is no dynamic run, or too few points for a line.
+    """
+    dynamic = select(cell, mode="dynamic")
+    static = reference(cell)
+    base = [*([] if static is None else [static]), *(point for _, point in dynamic.iterrows())]
+    points = [point for point in (_point(results, row, speed) for row in base) if point]
+    return None if dynamic.empty or len(points) < 2 else join(points)
+
+
+def over_dynamic(
+    results: Results, row: Line, dynamic: Curve | None, speed: Speed
+) -> Contrast | None:
+    """A run's accuracy minus dynamic's at the same speed (`tpf` or `time_ratio`).
+
+    Dynamic's accuracy is read off the straight lines of `dynamic_curve`. None where none of its
+    points is as slow or as fast.
+    """
+    run = _point(results, row, speed)
+    gain = None if run is None or dynamic is None else gain_at_equal_speed(run, dynamic)
+    return None if gain is None else Contrast(gain[1], gain[2])
+
+
+def _point(results: Results, row: Line, speed: Speed) -> Curve | None:
+    fast, right = speed(results, row), accuracy(results, row)
+    if fast is None:
+        return None
+    return Curve(
+        np.array([fast.value]),
+        np.array([right.value]),
+        fast.replicates[:, None],
+        right.replicates[:, None],
+    )
+
+
+def pooled(found: Sequence[Contrast | None]) -> Contrast | None:
+    """The mean of those that there are; None if there are none."""
+    known = [contrast for contrast in found if contrast is not None]
+    return mean(known) if known else None

@@ -1,0 +1,123 @@
+"""What came out: the paper's claims, each judged by a rule from the records' intervals.
+
+A claim is a sentence, what the paper says, a rule, and a function that yields the readings of one
+backbone on one task (`readings`). Nothing is typed in by hand: a claim holds where the whole
+interval is on its side, does not hold where it is on the other side, and is undecided in between.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import pandas as pd
+
+from mrp.report.findings.claims import CLAIMS, Claim
+from mrp.report.findings.place import Place, places
+from mrp.report.findings.readings import (
+    FAILS,
+    HOLDS,
+    MIXED,
+    OPEN,
+    Counted,
+    Reading,
+    agree,
+    pool,
+    verdict_of,
+)
+from mrp.report.frame import Results
+
+__all__ = ["CLAIMS", "FAILS", "HOLDS", "MIXED", "OPEN", "Claim", "Finding", "build_findings"]
+
+FLIPS = "another seed of the heads says otherwise"
+
+
+@dataclass(frozen=True)
+class Part:
+    """A verdict on one level: a backbone on a task, a backbone, or all of them.
+
+    Attributes:
+        place: where; readings: what it is from; note: why it is not what they say.
+    """
+
+    place: str
+    verdict: str
+    readings: tuple[Reading, ...]
+    note: str = ""
+
+    @property
+    def text(self) -> str:
+        """All of it in words."""
+        texts = [reading.text for reading in self.readings]
+        return "; ".join([*texts, self.note] if self.note else texts)
+
+
+@dataclass(frozen=True)
+class Finding:
+    """A claim with its verdicts: for every place, every backbone, and over all of them."""
+
+    claim: str
+    paper: str
+    rule: str
+    evidence: tuple[Part, ...]
+    backbones: tuple[Part, ...]
+    overall: Part
+
+    @property
+    def verdict(self) -> str:
+        """Over all backbones."""
+        return self.overall.verdict
+
+
+def build_findings(results: Results, rows: pd.DataFrame) -> list[Finding]:
+    """The claims about which the records say anything.
+
+    Args:
+        results: of `frame.load_results` or `frame.load_records`.
+        rows: of `comparisons.compare`.
+    """
+    everywhere = list(places(results, rows))
+    found = [_finding(claim, everywhere) for claim in CLAIMS]
+    return [finding for finding in found if finding is not None]
+
+
+def _finding(claim: Claim, everywhere: Sequence[Sequence[Place]]) -> Finding | None:
+    """Judge a claim; `everywhere` holds the places, each with the repetitions of its heads."""
+    judged: dict[str, list[list[Reading]]] = {}  # by place, a list for each repetition
+    for seeds in everywhere:
+        readings = [list(claim.judge(place)) for place in seeds]
+        if readings[0]:
+            judged[seeds[0].title] = readings
+    if not judged:
+        return None
+    backbone_of = {seeds[0].title: seeds[0].backbone for seeds in everywhere}
+    evidence = [_part(title, [[one] for one in seeds]) for title, seeds in judged.items()]
+    backbones = []
+    for name in dict.fromkeys(backbone_of[title] for title in judged):
+        below = [title for title in judged if backbone_of[title] == name]
+        parts = [part for part in evidence if part.place in below]
+        backbones.append(_part(name, _by_seed([judged[title] for title in below]), parts))
+    overall = _part("all", _by_seed(list(judged.values())), backbones)
+    return Finding(claim.name, claim.paper, claim.rule, tuple(evidence), tuple(backbones), overall)
+
+
+def _by_seed(places: Sequence[list[list[Reading]]]) -> list[list[list[Reading]]]:
+    """The places' readings for each seed; a place without repetitions has the same for all."""
+    count = max(len(seeds) for seeds in places)
+    return [
+        [seeds[number] if number < len(seeds) else seeds[0] for seeds in places]
+        for number in range(count)
+    ]
+
+
+def _part(name: str, by_seed: Sequence[list[list[Reading]]], below: Sequence[Part] = ()) -> Part:
+    """The verdict on readings together; `below` are the verdicts on those that they are of."""
+    pooled = [pool([reading for place in places for reading in place]) for places in by_seed]
+    verdicts = [verdict_of(readings) for readings in pooled if readings]
+    first = verdicts[0]
+    if len(set(verdicts)) > 1:
+        return Part(name, OPEN, tuple(pooled[0]), FLIPS)
+    counted = any(isinstance(reading, Counted) for reading in pooled[0])
+    if not counted and agree(part.verdict for part in below) == MIXED:
+        return Part(name, MIXED, tuple(pooled[0]))
+    return Part(name, first, tuple(pooled[0]))

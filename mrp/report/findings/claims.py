@@ -1,0 +1,155 @@
+"""The claims: what the paper says, and what the judges beside this file ask of the records."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from mrp.report.findings import controls, drafting, heads, remasking
+from mrp.report.findings.place import Place
+from mrp.report.findings.readings import Reading
+
+
+@dataclass(frozen=True)
+class Claim:
+    """A claim and how it is judged.
+
+    Attributes:
+        name: the claim; paper: what the paper says of it, empty for a claim or a control of ours.
+        rule: when it holds.
+        judge: yields the readings of one place.
+    """
+
+    name: str
+    paper: str
+    rule: str
+    judge: Callable[[Place], Iterable[Reading]]
+
+
+CLAIMS = (
+    Claim(
+        "Static decoding is good, and leaves room to lose",
+        "",
+        f"accuracy's interval within {controls.ROOM[0]:.0%} to {controls.ROOM[1]:.0%}",
+        controls.room,
+    ),
+    Claim(
+        "Without a head, several tokens from the same logits ruin the answers",
+        "",
+        f"at TPF 2 and above, the loss against static is more than "
+        f"{100 * controls.COLLAPSE:.0f} points",
+        controls.collapse,
+    ),
+    Claim(
+        "A residual head is more accurate than one trained directly",
+        "ahead at every K",
+        "ahead on average over K, in direct decoding",
+        heads.residual_ahead,
+    ),
+    Claim(
+        "A head trained directly falls behind a residual one as K grows",
+        "the gap grows with K",
+        "the residual head's lead is larger at the largest K than at the smallest",
+        heads.lead_grows,
+    ),
+    Claim(
+        "Training on two chained reveals pays at K \N{GREATER-THAN OR EQUAL TO} 2",
+        "the k2 head is better there",
+        "the k2 head is ahead of the default head on average over K from 2 on, in direct decoding",
+        heads.chaining_pays,
+    ),
+    Claim(
+        "Direct decoding trades accuracy for speed",
+        "1.56\N{MULTIPLICATION SIGN} on average at K = 1, less accurate, more so with every K",
+        "at the smallest K less accurate than static and faster; less accurate still at the "
+        "largest K",
+        heads.trades,
+    ),
+    Claim(
+        "Speculative decoding changes no answer",
+        "lossless",
+        "every answer equals static's, letter for letter",
+        drafting.lossless,
+    ),
+    Claim(
+        "Speculative decoding saves forwards",
+        "1.26\N{EN DASH}1.40\N{MULTIPLICATION SIGN} static",
+        f"TPF above {drafting.PAPER_GAIN} at its best K",
+        drafting.saves_forwards,
+    ),
+    Claim(
+        "Speculative decoding saves time",
+        "1.26\N{EN DASH}1.40\N{MULTIPLICATION SIGN} static",
+        "tokens per second above static's at its best K, on this device and with these sizes",
+        drafting.saves_time,
+    ),
+    Claim(
+        "A head drafts better than the backbone's own last distribution",
+        "",
+        "more tokens per forward than self-speculative decoding, which has no head, at the same K",
+        drafting.drafts_better,
+    ),
+    Claim(
+        "The head pays by the clock",
+        "",
+        "faster than self-speculative decoding, each at its best K",
+        drafting.head_pays,
+    ),
+    Claim(
+        "Verifying subsets of the drafts accepts more",
+        "",
+        "more tokens per forward than the chain alone at the same K",
+        drafting.lattice_accepts_more,
+    ),
+    Claim(
+        "Dynamic decoding loses accuracy as τ falls",
+        "accuracy falls with τ",
+        "less accurate at its lowest than at its highest τ",
+        controls.dynamic_loses,
+    ),
+    Claim(
+        "Remasking recovers accuracy at a low τ, at the same τ",
+        "+16 points on average at τ = 0.5, up to +22.6",
+        f"more accurate than dynamic at the same τ, for τ up to {remasking.LOW_TAU:g}",
+        remasking.papers_way(remasking.at_equal_tau),
+    ),
+    Claim(
+        "Remasking gains at the same tokens per forward",
+        "",
+        "more accurate than dynamic interpolated at the same TPF, likewise",
+        remasking.papers_way(remasking.at_equal_tpf),
+    ),
+    Claim(
+        "Remasking gains in the same time",
+        "",
+        "more accurate than dynamic interpolated at the same time ratio, likewise",
+        remasking.papers_way(remasking.at_equal_time),
+    ),
+    Claim(
+        "Judging each half of the fresh tokens with that half masked gains at the same tokens per "
+        "forward",
+        "",
+        "remasking in two passes: more accurate than dynamic interpolated at the same TPF, "
+        "likewise",
+        remasking.by_halves(remasking.at_equal_tpf),
+    ),
+    Claim(
+        "Judging by halves gains in the same time",
+        "",
+        "the same at the same time ratio",
+        remasking.by_halves(remasking.at_equal_time),
+    ),
+    Claim(
+        "Two or three layers are the sweet spot",
+        "accuracy rises to 3 layers, then it is flat",
+        "direct decoding: more accurate than with the shallowest head, and the deepest is less "
+        f"than {100 * heads.FLAT:.0f} point ahead",
+        heads.sweet_depth,
+    ),
+    Claim(
+        "Speculative decoding prefers a shallow head",
+        "shallower is faster",
+        "a higher time ratio with the shallowest than with the deepest head, at the same K",
+        drafting.shallow_is_faster,
+    ),
+)

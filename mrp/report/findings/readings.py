@@ -1,0 +1,148 @@
+"""What a claim is judged by: a number with an interval and the side it has to be on, or a count."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from math import inf
+from typing import TypeAlias
+
+from mrp.report.cells import percent, percent_span, points, signed, span, times
+from mrp.report.contrasts import Contrast, mean
+from mrp.report.statistics import Estimate
+
+HOLDS, FAILS, OPEN, MIXED = "holds", "does not hold here", "undecided", "mixed"
+
+
+@dataclass(frozen=True)
+class Measured:
+    """A number of one backbone on one task, or of several together.
+
+    Attributes:
+        subject: what is judged, such as a head; readings of one subject are pooled.
+        quantity: what the number is, in words that follow it; readings of one quantity are pooled.
+        contrast: the number.
+        unit: "percent" or "points" of accuracy, "tpf" or "ratio", "more tpf" or "more ratio" for
+            differences of those.
+        above, below: where its whole interval has to lie for the claim to hold.
+        note: what else there is to say here.
+    """
+
+    subject: str
+    quantity: str
+    contrast: Contrast
+    unit: str
+    above: float = -inf
+    below: float = inf
+    note: str = ""
+
+    @property
+    def verdict(self) -> str:
+        """Holds where the interval lies inside the limits, fails where it lies outside."""
+        estimate = self.contrast.estimate
+        if self.above < estimate.low and estimate.high < self.below:
+            return HOLDS
+        return FAILS if estimate.high < self.above or estimate.low > self.below else OPEN
+
+    @property
+    def number(self) -> str:
+        """The number and its interval."""
+        return show(self.contrast.estimate, self.unit)
+
+    @property
+    def text(self) -> str:
+        """All of it in words."""
+        note = f"; {self.note}" if self.note else ""
+        return f"{self.subject}: {self.number} {self.quantity}{note}"
+
+
+@dataclass(frozen=True)
+class Counted:
+    """How many of `n` answers are as they must be: all of them, or the claim fails."""
+
+    subject: str
+    quantity: str
+    same: int
+    n: int
+
+    @property
+    def verdict(self) -> str:
+        """Holds if all are."""
+        return HOLDS if self.same == self.n else FAILS
+
+    @property
+    def number(self) -> str:
+        """The count."""
+        return f"{self.same} of {self.n}"
+
+    @property
+    def text(self) -> str:
+        """All of it in words."""
+        return f"{self.subject}: {self.number} {self.quantity}"
+
+
+Reading: TypeAlias = Measured | Counted
+
+
+def pool(readings: Sequence[Reading]) -> list[Reading]:
+    """Readings of several tasks or backbones together, in the order of their subjects.
+
+    Means for numbers, sums for counts; a backbone or task that lacks a subject is left out there.
+    """
+    groups: dict[tuple[str, str], list[Reading]] = {}
+    for reading in readings:
+        groups.setdefault((reading.subject, reading.quantity), []).append(reading)
+    return [_together(group) for group in groups.values()]
+
+
+def _together(group: list[Reading]) -> Reading:
+    first = group[0]
+    if isinstance(first, Counted):
+        counts = [reading for reading in group if isinstance(reading, Counted)]
+        return replace(
+            first, same=sum(count.same for count in counts), n=sum(count.n for count in counts)
+        )
+    numbers = [reading.contrast for reading in group if isinstance(reading, Measured)]
+    return replace(first, contrast=mean(numbers), note=first.note if len(group) == 1 else "")
+
+
+def verdict_of(readings: Iterable[Reading]) -> str:
+    """One verdict for readings of one level.
+
+    A subject holds if all its quantities do and fails if one does. The claim holds, fails or is
+    undecided where all subjects agree, and is mixed where some hold and some fail. One answer that
+    is not as it must be fails the claim for all.
+    """
+    subjects: dict[str, list[str]] = {}
+    for reading in readings:
+        if isinstance(reading, Counted) and reading.verdict == FAILS:
+            return FAILS
+        subjects.setdefault(reading.subject, []).append(reading.verdict)
+    return agree(_all(found) for found in subjects.values())
+
+
+def agree(verdicts: Iterable[str]) -> str:
+    """The verdict of all if it is the same; mixed where one holds and another fails."""
+    found = set(verdicts)
+    if len(found) == 1:
+        return found.pop()
+    return MIXED if MIXED in found or {HOLDS, FAILS} <= found else OPEN
+
+
+def _all(verdicts: Sequence[str]) -> str:
+    return FAILS if FAILS in verdicts else OPEN if OPEN in verdicts else HOLDS
+
+
+def show(estimate: Estimate, unit: str) -> str:
+    """A number with its interval, in its unit."""
+    value, low, high = estimate.value, estimate.low, estimate.high
+    if unit == "percent":
+        return f"{percent(value)} % ({percent_span(low, high)})"
+    if unit == "points":
+        return f"{points(value)} points ({points(low)} to {points(high)})"
+    if unit == "tpf":
+        return f"TPF {value:.2f} ({span(low, high)})"
+    if unit == "ratio":
+        return f"{times(value)} static ({span(low, high)})"
+    name = {"more tpf": " TPF", "more ratio": "\N{MULTIPLICATION SIGN} static"}[unit]
+    return f"{signed(value, 2)}{name} ({signed(low, 2)} to {signed(high, 2)})"

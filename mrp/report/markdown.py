@@ -1,0 +1,204 @@
+"""The findings as a Markdown page: what held, what did not, and the numbers behind it."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import pandas as pd
+
+from mrp.grid import FIGURES
+from mrp.io import atomic_write_text
+from mrp.report.ablations import build_ablations
+from mrp.report.cells import Cell, Row, Table
+from mrp.report.comparisons import compare
+from mrp.report.contest import build_contest
+from mrp.report.findings import FAILS, HOLDS, MIXED, OPEN, Finding, build_findings
+from mrp.report.findings.readings import Measured, Reading
+from mrp.report.frame import Results
+from mrp.report.page import origin
+
+FORMS = ("svg", "png")
+TALLIES = {
+    HOLDS: ("holds", "hold"),
+    FAILS: ("does not hold here", "do not hold here"),
+    MIXED: ("is mixed", "are mixed"),
+    OPEN: ("is undecided", "are undecided"),
+}
+BREAK = "<br>"
+
+
+def write_findings(results: Results, out: Path, figures: Path | None = None) -> Path:
+    """Write the page to the file `out`; the same records give the same bytes.
+
+    Args:
+        results: of the suite.
+        out: the Markdown file.
+        figures: a folder whose figures are shown, linked relative to `out`.
+
+    Returns:
+        The file.
+    """
+    rows = compare(results)
+    findings = build_findings(results, rows)
+    lines = [
+        *_top(results, rows, findings),
+        *_short(findings),
+        *_figures(Path(out).parent, figures),
+        *(line for table in build_contest(results, rows) for line in _table(table)),
+        *(line for table in build_ablations(results, rows) for line in _table(table)),
+        *_one_by_one(findings),
+    ]
+    atomic_write_text(Path(out), "\n".join(lines) + "\n")
+    return Path(out)
+
+
+# ---- the parts -----------------------------------------------------------------------------------
+
+
+def _top(results: Results, rows: pd.DataFrame, findings: Sequence[Finding]) -> Iterator[str]:
+    header = origin(results, rows)
+    yield f"# Findings of suite {results.suite}"
+    yield ""
+    counts = Counter(finding.verdict for finding in findings)
+    told = [f"{counts[verdict]} {_plural(verdict, counts[verdict])}" for verdict in TALLIES]
+    told = [text for text, verdict in zip(told, TALLIES, strict=True) if counts[verdict]]
+    backbones = list(dict.fromkeys(rows["backbone"]))
+    yield (
+        f"Of {len(findings)} claims {_joined(told)}. They are about {len(backbones)} "
+        f"backbone{'' if len(backbones) == 1 else 's'} ({', '.join(backbones)}), "
+        f"{_joined(list(dict.fromkeys(rows['task'])))}, and {header.jobs - len(header.absent)} of "
+        f"{header.jobs} runs. Every number on this page is computed from the records of those "
+        "runs, and so is every verdict."
+    )
+    yield ""
+    facts = [(name, value) for name, value in header.facts if value != "unknown"]
+    if results.manifest:
+        hours = results.manifest["hours_of_decoding"]
+        facts += [
+            ("Decoding took", f"{hours:.2f} hours of all runs together"),
+            ("Started by", f"`{results.manifest['command']}`"),
+        ]
+    yield from (f"- {name}: {value}" for name, value in facts)
+    yield ""
+
+
+def _short(findings: Sequence[Finding]) -> Iterator[str]:
+    yield "## In short"
+    yield ""
+    yield (
+        f"A claim **{HOLDS}** where the whole 95 % interval is on its side, it **{FAILS}** where "
+        f"the whole interval is on the other, it is **{OPEN}** in between or where another seed of "
+        f"the heads turns it, and it is **{MIXED}** where some backbones or heads hold and others "
+        "do not. Claims without a word of the paper are controls, or questions of ours."
+    )
+    yield ""
+    names = list(dict.fromkeys(part.place for finding in findings for part in finding.backbones))
+    several = names if len(names) > 1 else []
+    headings = ["Claim", "The paper", "Here", *several, "Verdict"]
+    yield from _head(headings)
+    for finding in findings:
+        by_name = {part.place: part.verdict for part in finding.backbones}
+        cells = [
+            finding.claim,
+            finding.paper or "",
+            BREAK.join(_reading(reading) for reading in finding.overall.readings),
+            *(by_name.get(name, "") for name in several),
+            f"**{finding.verdict}**",
+        ]
+        yield _line(cells)
+    yield ""
+
+
+def _figures(folder: Path, figures: Path | None) -> Iterator[str]:
+    found = [
+        next((path for form in FORMS if (path := figures / f"{name}.{form}").is_file()), None)
+        for name in (FIGURES if figures is not None else ())
+        if figures is not None
+    ]
+    shown = [path for path in found if path is not None]
+    if not shown:
+        return
+    yield "## Figures"
+    yield ""
+    for path in shown:
+        yield f"![{path.stem}]({Path(os.path.relpath(path, folder)).as_posix()})"
+        yield ""
+
+
+def _table(table: Table) -> Iterator[str]:
+    yield f"## {table.title}"
+    yield ""
+    yield table.caption
+    yield ""
+    for group in table.groups:
+        yield f"**{group.title}**{f', {group.note}' if group.note else ''}"
+        yield ""
+        headings = [f"{name}{f' ({unit})' if unit else ''}" for name, unit in table.columns]
+        yield from _head(headings, table.labels)
+        for row in group.rows:
+            yield _line(_cells(row))
+        yield ""
+    if table.note:
+        yield table.note
+        yield ""
+
+
+def _one_by_one(findings: Sequence[Finding]) -> Iterator[str]:
+    yield "## Claim by claim"
+    yield ""
+    yield (
+        "Numbers are means over a backbone's tasks, with bootstrap intervals over problems; times "
+        "carry the interval of their paired measurement."
+    )
+    yield ""
+    for finding in findings:
+        yield f"### {finding.claim}: {finding.verdict}"
+        yield ""
+        paper = f"The paper: {finding.paper}. " if finding.paper else ""
+        yield f"{paper}Rule: {finding.rule}."
+        yield ""
+        for part in finding.backbones:
+            yield f"- **{part.place}** {part.verdict}: {part.text}"
+        yield ""
+
+
+# ---- Markdown ------------------------------------------------------------------------------------
+
+
+def _reading(reading: Reading) -> str:
+    """A reading without its note, which is of one place."""
+    if isinstance(reading, Measured):
+        return f"{reading.subject}: {reading.number} {reading.quantity}"
+    return reading.text
+
+
+def _cells(row: Row) -> list[str]:
+    if row.missing:
+        return [*(_cell(cell) for cell in row.labels), row.missing]
+    return [_cell(cell) for cell in (*row.labels, *row.cells)]
+
+
+def _cell(cell: Cell) -> str:
+    text = f"**{cell.text}**" if cell.best else cell.text
+    return f"{text} ({', '.join(cell.detail.splitlines())})" if cell.detail else text
+
+
+def _head(headings: Sequence[str], labels: int | None = None) -> Iterator[str]:
+    yield _line(headings)
+    left = len(headings) if labels is None else labels
+    yield _line(["---" if place < left else "--:" for place in range(len(headings))])
+
+
+def _line(cells: Sequence[str]) -> str:
+    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
+
+
+def _plural(verdict: str, count: int) -> str:
+    return TALLIES[verdict][count != 1]
+
+
+def _joined(texts: Sequence[str]) -> str:
+    return f"{', '.join(texts[:-1])} and {texts[-1]}" if len(texts) > 1 else "".join(texts)

@@ -1,0 +1,136 @@
+"""Rows of one setting on several tasks, and over a knob's values, as one row of a table.
+
+Tables of many settings show means over a backbone's tasks and over K or tau, with bootstrap
+intervals; the numbers of each task and each value stand in the paper's tables.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TypeAlias
+
+import pandas as pd
+
+from mrp.report import contrasts
+from mrp.report.cells import (
+    DASH,
+    Cell,
+    lookahead,
+    none,
+    percent,
+    percent_span,
+    points,
+    signed,
+    span,
+)
+from mrp.report.comparisons import select
+from mrp.report.contrasts import Contrast, Speed, dynamic_curve, over_dynamic, pooled
+from mrp.report.frame import Results
+from mrp.report.settings import KNOBS, Line
+from mrp.report.statistics import Curve
+
+Number: TypeAlias = Speed
+SYMBOLS = {"k": "K", "tau": "τ", "steps": "steps"}
+NUMBERS: dict[str, Number] = {
+    "accuracy": contrasts.accuracy,
+    "tpf": contrasts.tpf,
+    "time": contrasts.time_ratio,
+}
+
+
+@dataclass(frozen=True)
+class Backbone:
+    """One backbone's rows with a record, without the heads' repetitions."""
+
+    results: Results
+    name: str
+    rows: pd.DataFrame
+
+    def cell(self, task: str) -> pd.DataFrame:
+        """The rows on one task."""
+        return select(self.rows, task=task)
+
+    @cached_property
+    def dynamic(self) -> dict[tuple[str, Number], Curve | None]:
+        """Dynamic's points (speed, accuracy), by task and measure of speed."""
+        speeds: tuple[Number, ...] = (contrasts.tpf, contrasts.time_ratio)
+        return {
+            (str(task), speed): dynamic_curve(self.results, self.cell(task), speed)
+            for task in self.rows["task"].unique()
+            for speed in speeds
+        }
+
+    def over_dynamic(self, row: Line, speed: Number) -> Contrast | None:
+        """A run's accuracy minus dynamic's at the same speed."""
+        return over_dynamic(self.results, row, self.dynamic[row["task"], speed], speed)
+
+    @property
+    def note(self) -> str:
+        """What its rows are means over."""
+        tasks = list(self.rows["task"].unique())
+        return f"mean over {' and '.join(tasks)}" if len(tasks) > 1 else str(tasks[0])
+
+
+def backbones(results: Results, rows: pd.DataFrame) -> Iterator[Backbone]:
+    """Those with any record, in the suite's order."""
+    done = select(rows, status="done")
+    for name, mine in done[done["head_seed_of"].isna()].groupby("backbone", sort=False):
+        yield Backbone(results, str(name), mine)
+
+
+def mean_over(results: Results, rows: pd.DataFrame, number: Number) -> Contrast | None:
+    """A number's mean over rows; None where none has it."""
+    return pooled([number(results, row) for _, row in rows.iterrows()])
+
+
+def knob_values(rows: pd.DataFrame) -> str:
+    """K = 1, 2, 3."""
+    texts = []
+    for name in KNOBS:
+        values = sorted(set(rows[name].dropna())) if name in rows else []
+        if values:
+            symbol = SYMBOLS.get(name, name.replace("_", " "))
+            shown = (lookahead(value) if name == "k" else f"{value:g}" for value in values)
+            texts.append(f"{symbol} = {', '.join(shown)}")
+    return "; ".join(texts)
+
+
+# ---- cells ---------------------------------------------------------------------------------------
+
+
+def level(contrast: Contrast | None, unit: str, lacking: str = DASH) -> Cell:
+    """A number with its interval: "percent", or a ratio."""
+    if contrast is None:
+        return none(lacking)
+    found = contrast.estimate
+    if unit == "percent":
+        detail = percent_span(found.low, found.high)
+        return Cell(percent(found.value), detail, value=found.value)
+    return Cell(f"{found.value:.2f}", span(found.low, found.high), value=found.value)
+
+
+def change(contrast: Contrast | None, unit: str, lacking: str = DASH) -> Cell:
+    """A difference with its interval, "points" or a ratio's; coloured where that is off zero."""
+    if contrast is None:
+        return none(lacking)
+    found = contrast.estimate
+    tone = "up" if found.low > 0 else "down" if found.high < 0 else ""
+    show = points if unit == "points" else _two_places
+    detail = f"{show(found.low)} to {show(found.high)}"
+    return Cell(show(found.value), detail, value=found.value, tone=tone)
+
+
+def _two_places(value: float) -> str:
+    return signed(value, 2)
+
+
+def labels(*texts: str) -> tuple[Cell, ...]:
+    """Plain label cells."""
+    return tuple(map(Cell, texts))
+
+
+def split(rows: pd.DataFrame, columns: Sequence[str]) -> list[pd.DataFrame]:
+    """Rows split by the values of columns, in order of first appearance."""
+    return [part for _, part in rows.groupby(list(columns), sort=False, dropna=False)]

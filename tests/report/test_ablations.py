@@ -1,0 +1,161 @@
+"""The tables of means: every number can be recomputed from the rows it is of."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from mrp.report.ablations import build_ablations
+from mrp.report.cells import Row, Table
+from mrp.report.comparisons import compare, select
+from mrp.report.contest import build_contest
+from mrp.report.frame import Results, load_records, load_results
+from mrp.report.markdown import write_findings
+from mrp.report.records import write_records
+from tests.report.synthetic import REPLICA, Written, write_results
+
+N = 60
+TASKS = ("mini_math", "mini_code")
+
+
+@pytest.fixture(scope="module")
+def written(tmp_path_factory: pytest.TempPathFactory) -> Written:
+    return write_results(tmp_path_factory.mktemp("ablations"), N, text=REPLICA)
+
+
+@pytest.fixture(scope="module")
+def results(written: Written) -> Results:
+    return load_results(written.suite, written.results)
+
+
+@pytest.fixture(scope="module")
+def rows(results: Results) -> pd.DataFrame:
+    return compare(results)
+
+
+@pytest.fixture(scope="module")
+def tables(results: Results, rows: pd.DataFrame) -> dict[str, Table]:
+    built = [*build_contest(results, rows), *build_ablations(results, rows)]
+    return {table.id: table for table in built}
+
+
+def the_row(table: Table, backbone: str, *labels: str) -> Row:
+    (group,) = [group for group in table.groups if group.title == backbone]
+    (row,) = [
+        row
+        for row in group.rows
+        if all(label in [cell.text for cell in row.labels] for label in labels)
+    ]
+    return row
+
+
+def average(rows: pd.DataFrame, name: str, jobs: list[str]) -> float:
+    found = rows[rows["job"].isin(jobs)]
+    assert len(found) == len(jobs) * len(TASKS)
+    return float(found[name].mean())
+
+
+def test_every_table_is_there(tables: dict[str, Table]) -> None:
+    assert list(tables) == ["lossless", "lossy", "depth", "options", "remasking", "seeds"]
+    for name, backbones in (("lossy", ["S", "M"]), ("remasking", ["S", "M"]), ("depth", ["S"])):
+        assert [group.title for group in tables[name].groups] == backbones
+
+
+def test_one_choice_at_a_time(tables: dict[str, Table], rows: pd.DataFrame) -> None:
+    row = the_row(tables["options"], "S", "scale 2 instead of scale 1")
+    usual = average(rows, "accuracy", ["S.mini.direct.k2.k1", "S.mini.direct.k2.k4"])
+    here = average(rows, "accuracy", ["S.mini.direct.k2.k1.scale2", "S.mini.direct.k2.k4.scale2"])
+    values = [cell.value for cell in row.cells[:3]]
+    assert values == pytest.approx([usual, here, here - usual])
+    low, high = row.cells[2].detail.split(" to ")
+    assert low[0] == high[0] == "\N{MINUS SIGN}"
+    assert row.cells[2].tone == "down"
+    changes = {row.labels[0].text for group in tables["options"].groups for row in group.rows}
+    assert changes == {
+        "scale 2 instead of scale 1",
+        "without prefix instead of with prefix",
+        "cap 0.9 instead of cap 1",
+        "passes halves instead of passes one",
+        "trained on gt-1-4 instead of gt-1",
+    }
+
+
+def test_depth_is_over_what_all_depths_have(tables: dict[str, Table], rows: pd.DataFrame) -> None:
+    row = the_row(tables["depth"], "S", "direct, K = 1, 4", "3")
+    jobs = ["S.mini.direct.default.k1", "S.mini.direct.default.k4"]
+    assert row.cells[0].value == pytest.approx(average(rows, "accuracy", jobs))
+    row = the_row(tables["depth"], "S", "speculative, K = 3", "8")
+    assert row.cells[1].value == pytest.approx(
+        average(rows, "tpf", ["S.mini.speculative.layers-8.k3"])
+    )
+
+
+def test_seeds_and_their_spread(tables: dict[str, Table], rows: pd.DataFrame) -> None:
+    row = the_row(tables["seeds"], "S", "k2", "K = 4")
+    values = [
+        100 * average(rows, "accuracy", [f"S.mini.direct.{head}.k4"])
+        for head in ("k2", "k2-seed1", "k2-seed2")
+    ]
+    assert row.cells[0].text == ", ".join(f"{value:.1f}" for value in values)
+    assert row.cells[1].value == pytest.approx(max(values) - min(values))
+
+
+def test_repetitions_stand_in_no_other_table(tables: dict[str, Table]) -> None:
+    texts = [
+        cell.text
+        for name, table in tables.items()
+        for group in table.groups
+        for row in group.rows
+        for cell in row.labels
+        if name != "seeds"
+    ]
+    assert texts
+    assert not [text for text in texts if "seed" in text]
+
+
+def test_lossless_ways_are_counted_and_ranked(tables: dict[str, Table], rows: pd.DataFrame) -> None:
+    row = the_row(tables["lossless"], "M", "speculative, k2")
+    assert row.cells[0].text == f"{4 * N} of {4 * N}"  # two tasks at two K
+    (group,) = [group for group in tables["lossless"].groups if group.title == "M"]
+    times = [row.cells[-1].value for row in group.rows]
+    assert times == sorted(times, reverse=True)  # type: ignore[type-var]
+
+
+def test_the_frontier_is_of_runs_that_nothing_beats(
+    tables: dict[str, Table], rows: pd.DataFrame
+) -> None:
+    expected = 0
+    for task in TASKS:
+        cell = select(rows, backbone="M", task=task)
+        for _, mine in select(cell, mode="dynamic").iterrows():
+            as_good = (cell["tpf"] >= mine["tpf"]) & (cell["accuracy"] >= mine["accuracy"])
+            better = (cell["tpf"] > mine["tpf"]) | (cell["accuracy"] > mine["accuracy"])
+            expected += not (as_good & better).any()
+    row = the_row(tables["lossy"], "M", "dynamic")
+    assert row.cells[1].text == f"{expected} of 6"
+
+
+def test_the_findings_page(written: Written, results: Results, tmp_path: Path) -> None:
+    """From packed records: the same numbers as from the runs, the same bytes each time."""
+    (tmp_path / "figures").mkdir()
+    (tmp_path / "figures" / "pareto.svg").write_text("<svg/>")
+    packed = tmp_path / "packed"
+    write_records(str(written.suite_file), written.results, "released", "snakemake", packed)
+    for name in ("one", "two"):
+        again = load_records(written.suite, packed)
+        write_findings(again, tmp_path / "docs" / f"{name}.md", tmp_path / "figures")
+    text = (tmp_path / "docs" / "one.md").read_text("utf-8")
+    assert text == (tmp_path / "docs" / "two.md").read_text("utf-8")
+    assert text.startswith("# Findings of suite small\n")
+    assert "![pareto](../figures/pareto.svg)" in text
+    assert "| Claim | The paper | Here | S | M | Verdict |" in text
+    assert "Started by: `snakemake`" in text
+    assert not any(word in text for word in ("nan", "None", "inf)"))
+    for line in text.splitlines():
+        if line.startswith("|"):
+            assert line.endswith("|")
+    write_findings(results, tmp_path / "docs" / "three.md", tmp_path / "figures")
+    from_runs = (tmp_path / "docs" / "three.md").read_text("utf-8").splitlines()
+    assert set(from_runs) <= set(text.splitlines())
