@@ -118,9 +118,12 @@ class Decoder:
             yield from batch.settle(stop)
 
     @torch.inference_mode()
-    def reserve(self, prompts: Sequence[list[int]], max_new_tokens: int) -> None:
-        """Allocate for these prompts, so that no call on some of them allocates again."""
-        self._fitting(prompts, [max_new_tokens] * len(prompts))
+    def reserve(self, prompts: Sequence[list[int]], max_new_tokens: int) -> Session:
+        """Allocate for these prompts, so that no call on some of them allocates again.
+
+        Returns what is allocated.
+        """
+        return self._fitting(prompts, [max_new_tokens] * len(prompts))
 
     def _fitting(self, prompts: Sequence[list[int]], budgets: Sequence[int]) -> Session:
         """The session of the last call if it is large enough, else a new one."""

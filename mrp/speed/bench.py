@@ -15,7 +15,7 @@ from mrp import __version__
 from mrp.decoding import Decoded, Mode, make_mode
 from mrp.errors import UserError
 from mrp.models import Backbone, Head
-from mrp.speed.costs import Ceilings, role_costs
+from mrp.speed.costs import Ceilings, role_costs, round_costs
 from mrp.speed.eager_loop import eager_loop
 from mrp.speed.interleave import (
     Contender,
@@ -133,16 +133,36 @@ def _batch(
     )
     seconds = {cost["role"]: cost["ms"] / 1e3 for cost in costs}
 
-    def predicted(label: str) -> float | None:
-        """The ratio to static that rounds and forwards predict; None where nothing does."""
-        if plan.baseline != "static" or label == EAGER or not predictable(modes[label]):
-            return None
-        rates = []
-        for name in (label, "static"):
-            samples = found[name].samples
-            spent = predicted_seconds(modes[name], samples, chunks, seconds, block)
-            rates.append(sum(sample.counts["answer_tokens"] for sample in samples) / spent)
-        return rates[0] / rates[1]
+    whole = {
+        label: round_costs(backbone, head, mode, used[:size])
+        for label, mode in modes.items()
+        if predictable(mode)
+    }
+
+    def predicted(label: str) -> dict[str, float | None]:
+        """The ratios to static that rounds and forwards predict; None where nothing does."""
+        ratios: dict[str, float | None] = {"predicted": None, "predicted_by_rounds": None}
+        if plan.baseline != "static" or label not in whole:
+            return ratios
+        answers = [
+            sum(s.counts["answer_tokens"] for s in found[n].samples) for n in (label, "static")
+        ]
+        for key, by_rounds in zip(ratios, (False, True), strict=True):
+            if by_rounds and not whole[label]:
+                continue
+            spent = [
+                predicted_seconds(
+                    modes[name],
+                    found[name].samples,
+                    chunks,
+                    seconds,
+                    block,
+                    whole[name] if by_rounds else None,
+                )
+                for name in (label, "static")
+            ]
+            ratios[key] = answers[0] / spent[0] / (answers[1] / spent[1])
+        return ratios
 
     return {
         "batch_size": size,
@@ -157,7 +177,11 @@ def _batch(
 
 
 def _summary(
-    label: str, measured: Measured, baseline: Measured, seed: int, predicted: float | None
+    label: str,
+    measured: Measured,
+    baseline: Measured,
+    seed: int,
+    predicted: dict[str, float | None],
 ) -> dict[str, Any]:
     """One contender's line: padding after the end and prompts never count as tokens."""
     counts: Counter[str] = Counter()
@@ -171,7 +195,7 @@ def _summary(
         "cold_tokens_per_second": rate(measured.cold[:1]),
         "warmups": len(measured.cold),
         **compare(baseline, measured, seed),
-        "predicted": predicted,
+        **predicted,
         "fastest_seconds": min(seconds),
         "slowest_seconds": max(seconds),
         "answer_tokens_mean": counts["answer_tokens"] / max(1, len(measured.samples)),
@@ -214,17 +238,21 @@ def lines(result: dict[str, Any]) -> list[str]:
         for cost in batch["costs"]:
             out.append(f"  {cost['role']:24} {cost['ms']:9.3f} {1 / cost['share']:8.2f}")
         out.append(
-            f"  {'mode':32} {'tokens/s':>9} {'ratio':>7} {'predicted':>9} "
+            f"  {'mode':32} {'tokens/s':>9} {'ratio':>7} {'predicted':>9} {'rounds':>7} "
             f"{'95 %':>15} {'TPF':>6} "
             f"{'head':>7} {'accepted':>8}"
         )
         for line in batch["contenders"]:
             low, high, accepted = line["low"], line["high"], line["acceptance"]
             interval = f"{low:.3f}-{high:.3f}" if low is not None else "-"
-            predicted = f"{line['predicted']:.3f}" if line["predicted"] is not None else "-"
+            predicted, rounds = (
+                f"{line[key]:.3f}" if line[key] is not None else "-"
+                for key in ("predicted", "predicted_by_rounds")
+            )
             out.append(
                 f"  {line['mode']:32} {line['tokens_per_second']:9.1f} {line['ratio']:7.3f} "
-                f"{predicted:>9} {interval:>15} {line['tpf']:6.2f} {line['head_passes']:7d} "
+                f"{predicted:>9} {rounds:>7} {interval:>15} {line['tpf']:6.2f} "
+                f"{line['head_passes']:7d} "
                 + (f"{accepted:8.3f}" if accepted is not None else f"{'-':>8}")
             )
             if line["accepted_per_verification"]:

@@ -18,7 +18,9 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
+from mrp.decoding import Decoder, Mode
 from mrp.decoding.blocks import Blocks, candidate_states, plain
+from mrp.decoding.engine import Rounds
 from mrp.decoding.forwards import EagerForwards
 from mrp.decoding.picks import Picks
 from mrp.decoding.session import Session
@@ -162,6 +164,40 @@ def role_costs(
             read = layers + (matrix_parameters(head) if head is not None and with_head else 0)
             role = Role(name, lambda: session.admit(range(len(prompts)), prompts), read, rows)
             found.append(role.timed(time_of(role.work, device, 5), backbone, ceilings))
+    return found
+
+
+@torch.inference_mode()
+def round_costs(
+    backbone: Backbone,
+    head: Head | None,
+    mode: Mode,
+    prompts: Sequence[list[int]],
+    rounds: Rounds | None = None,
+) -> dict[int, float]:
+    """Seconds of a mode's whole captured rounds by their plan, from 0 to the most drafts.
+
+    That is what a round takes beside its forwards too: choosing, accepting, revealing, counting,
+    and the look at the device where the mode needs one after each. Empty where rounds are exact,
+    as on a CPU: what they take depends on the data.
+    """
+    decoder = Decoder(backbone, head, mode, len(prompts), rounds=rounds)
+    if decoder.rounds == "exact":
+        return {}
+    session = decoder.reserve(prompts, 2 * backbone.config.block_size)
+    session.admit(range(len(prompts)), prompts)
+    session.n, several, found = len(prompts), 8, {}
+    for plan in range(mode.states):
+        session.run(mode, plan, [], [])  # captures it
+
+        def some(plan: int = plan) -> None:
+            # A captured round takes its time whatever the blocks hold, finished or not.
+            for _ in range(several):
+                session.run(mode, plan, [], [])
+                if mode.reveals(plan) is None:
+                    session.read()
+
+        found[plan] = time_of(some, session.device, 5) / several
     return found
 
 

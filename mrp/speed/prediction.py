@@ -3,7 +3,9 @@
 A call decodes one chunk of prompts, all of which start together. Which rounds it took follows from
 the samples' traces; what each should take from the forwards' costs: a plain step, or a verification
 of K drafts and K passes of the head with their picks. What a measured ratio falls short of the
-prediction by is the engine's own: bookkeeping, launches, looks at the device.
+prediction by is the engine's own: bookkeeping, launches, looks at the device. Of that, what whole
+rounds take can be measured by itself as well, which is the second prediction; in models of a few
+layers it is not small beside the forwards.
 """
 
 from __future__ import annotations
@@ -30,6 +32,7 @@ def predicted_seconds(
     chunks: Sequence[Sequence[list[int]]],
     costs: Mapping[str, float],
     block: int,
+    rounds: Mapping[int, float] | None = None,
 ) -> float:
     """Seconds that decoding the chunks should take.
 
@@ -39,6 +42,8 @@ def predicted_seconds(
         chunks: their prompts.
         costs: seconds by role, as `role_costs` names them.
         block: the block length.
+        rounds: seconds of whole rounds by their number of drafts, instead of what their forwards
+            take.
     """
     seconds = 0.0
     ends = list(accumulate(map(len, chunks)))
@@ -50,7 +55,7 @@ def predicted_seconds(
         seconds += costs["prefill + head" if mode.needs_head else "prefill"]
         for number in range(max(map(len, lanes))):
             drafts = max(lane[number] for lane in lanes if number < len(lane))
-            seconds += round_seconds(mode, drafts, costs)
+            seconds += rounds[drafts] if rounds else round_seconds(mode, drafts, costs)
     return seconds
 
 

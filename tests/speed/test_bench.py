@@ -11,7 +11,7 @@ from mrp.cli import main
 from mrp.decoding import decode, make_mode
 from mrp.errors import UserError
 from mrp.speed.bench import EAGER, Plan, accepted_histogram, bench, lines
-from mrp.speed.costs import Ceilings, measure_ceilings, role_costs
+from mrp.speed.costs import Ceilings, measure_ceilings, role_costs, round_costs
 from mrp.speed.divergence import margin, parting, report
 from mrp.speed.eager_loop import eager_loop
 from mrp.speed.prediction import drafts_by_round, predicted_seconds
@@ -108,6 +108,18 @@ def test_rounds_are_read_from_traces(name: str, k: int) -> None:
     else:
         assert alone == 7.0 + rounds + 0.25 * sum(1 for number in drafts if number)
     assert predicted_seconds(mode, samples, chunks, costs, 8) > alone
+    whole = dict.fromkeys(range(k + 1), 2.0)
+    alone = predicted_seconds(mode, samples[-1:], chunks[1:], costs, 8, whole)
+    assert alone == costs["prefill + head" if mode.needs_head else "prefill"] + 2.0 * len(drafts)
+
+
+def test_whole_rounds_of_fixed_shape_are_timed() -> None:
+    backbone = tiny_backbone(ends=False)
+    mode, prompts = make_mode("speculative", k=2), [[5] * 9, [6]]
+    found = round_costs(backbone, tiny_head(backbone), mode, prompts, "fixed")
+    assert list(found) == [0, 1, 2]
+    assert min(found.values()) > 0
+    assert round_costs(backbone, tiny_head(backbone), mode, prompts) == {}
 
 
 def test_histogram_of_accepted_drafts() -> None:
@@ -159,6 +171,7 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     assert static["mode"] == "static"
     assert static["predicted"] == static["ratio"] == 1.0
     assert auto["predicted"] is None
+    assert fixed["predicted_by_rounds"] is None
     assert 0.2 < fixed["predicted"] < 3.0
     main([*arguments, "--mode", "speculative,k=2", "--divergence"])
     assert "0 of 1 samples" in capsys.readouterr().out
