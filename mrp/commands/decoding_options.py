@@ -9,11 +9,6 @@ from typing import Any
 import mrp
 from mrp.errors import UserError
 
-KNOBS = (
-    *("k", "tau", "steps", "scale", "condition", "rule", "delta", "passes"),
-    *("shortlist", "cap", "prefix", "window", "factor", "gamma", "kl", "history", "back"),
-)
-
 
 def add_decoding_arguments(parser: argparse.ArgumentParser) -> None:
     """Add --backbone, --head, --mode, the modes' knobs, --device and --dtype."""
@@ -155,9 +150,11 @@ def knobs(args: argparse.Namespace) -> dict[str, Any]:
     Raises:
         UserError: --delta without the rule that reads it.
     """
+    from mrp.schema import OPTIONS
+
     if args.delta is not None and args.mode == "remask" and args.rule != "residual":
         raise UserError("--delta: only --rule residual uses it; add that or leave --delta out")
-    return {name: getattr(args, name) for name in KNOBS if getattr(args, name) is not None}
+    return {name: getattr(args, name) for name in OPTIONS if getattr(args, name) is not None}
 
 
 def backbone_path(args: argparse.Namespace) -> Path:

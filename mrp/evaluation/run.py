@@ -44,16 +44,13 @@ from mrp.evaluation.scores import score_run
 from mrp.evaluation.tasks import TASKS_DIR
 from mrp.memory import with_halved_batch
 from mrp.models import resolved_revision
+from mrp.schema import OPTIONS
 from mrp.source import code_version
 from mrp.speed import paired_speed
 
 logger = logging.getLogger(__name__)
 
 DEFAULT_LENGTH = 112  # new tokens where neither the job nor the task says how many
-OPTIONS = (
-    *("k", "tau", "steps", "scale", "condition", "rule", "delta", "passes"),
-    *("shortlist", "cap", "prefix", "window", "factor", "gamma", "kl", "history", "back"),
-)
 
 
 @dataclass(frozen=True)
