@@ -175,6 +175,30 @@ MISTAKES = {
         entry(mode="remask", head="k2", tau=0.5, passes=["one", "halves"], condition="masked"),
         ["grid[0].condition: masked is for one pass; with passes: halves"],
     ),
+    "factor of zero": (
+        entry(mode="factor", factor=0),
+        ["grid[0].factor: 0.0 is not allowed: above 0"],
+    ),
+    "history of zero": (
+        entry(mode="klass", tau=0.5, history=0),
+        ["grid[0].history: 0 is not allowed: at least 1"],
+    ),
+    "back of one": (
+        entry(mode="wino", tau=0.5, back=1.0),
+        ["grid[0].back: 1.0 is not allowed: at least 0 and below 1"],
+    ),
+    "drafts that another mode chooses": (
+        entry(mode="freedave", tau=0.5, k="auto"),
+        ["grid[0].k: 'auto' is for modes that check their drafts"],
+    ),
+    "floor of another rule": (
+        entry(mode="remask", head="k2", tau=0.5, rule="residual", floor=0.8),
+        ["grid[0].floor: only rule: confidence uses it"],
+    ),
+    "floor of one": (
+        entry(mode="remask", head="k2", tau=0.5, floor=1.0),
+        ["grid[0].floor: 1.0 is not allowed: at least 0 and below 1"],
+    ),
     "prefix in numbers": (
         entry(mode="direct", head="k2", k=1, prefix=0),
         ["grid[0].prefix: 0 is not allowed: must be a valid boolean"],

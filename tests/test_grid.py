@@ -87,6 +87,7 @@ def test_options_hold_the_defaults_that_apply(tmp_path: Path) -> None:
         "tau": 0.5,
         "condition": "masked",
         "rule": "confidence",
+        "floor": 0.0,
         "passes": "one",
         "prefix": True,
     }
@@ -111,6 +112,26 @@ def test_two_passes_and_a_head_without_prefix_are_named_in_ids(tmp_path: Path) -
         "S.mini.speculative.k2.k2.scale2.no-prefix",
     ]
     assert "condition" not in found["S.mini.remask.k2.tau0.5.halves"].options  # has no part in it
+
+
+def test_rivals_are_named_by_what_they_cannot_do_without(tmp_path: Path) -> None:
+    from mrp.decoding import make_mode
+
+    rivals = [
+        {"mode": "factor", "factor": [0.5, 1]},
+        {"mode": "entropy", "gamma": 0.1},
+        {"mode": "klass", "tau": 0.9, "kl": [0.01, 0.1], "history": 1},
+        {"mode": "wino", "tau": 0.6, "back": [0.9, 0.5]},
+        {"mode": "freedave", "k": 2, "tau": 0.7},
+    ]
+    found = by_id(suite(tmp_path, grid=rivals))
+    assert list(found)[:8] == [
+        *("S.mini.factor.factor0.5", "S.mini.factor.factor1", "S.mini.entropy.gamma0.1"),
+        *("S.mini.klass.tau0.9.history1", "S.mini.klass.tau0.9.kl0.1.history1"),
+        *("S.mini.wino.tau0.6", "S.mini.wino.tau0.6.back0.5", "S.mini.freedave.k2.tau0.7"),
+    ]
+    for job in found.values():
+        assert make_mode(job.mode, **job.options).baseline() == make_mode("static")
 
 
 def test_every_job_makes_a_mode(tmp_path: Path) -> None:

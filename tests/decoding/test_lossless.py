@@ -10,6 +10,7 @@ from mrp.models import Backbone, Head
 from tests.tiny import tiny_backbone, tiny_head
 
 VOCABULARY = 24
+Case = tuple[Backbone, Head, list[list[int]], list[int], int, int]
 
 
 @st.composite
@@ -114,6 +115,11 @@ def test_batched_equals_single_in_every_mode(
             "prefix": prefix,
             **dict([judged] if judged else []),
         },
+        "factor": {"factor": 2 * tau},
+        "entropy": {"gamma": 3 * tau},
+        "klass": {"tau": tau, "kl": 0.5, "history": data.draw(st.integers(1, 3))},
+        "wino": {"tau": tau, "back": data.draw(st.floats(0, 0.95))},
+        "freedave": {"tau": tau, "k": k},
     }
     name = data.draw(st.sampled_from(sorted(options)))
     mode = make_mode(name, **options[name])

@@ -36,6 +36,11 @@ ALL_MODES: tuple[tuple[str, dict[str, Any]], ...] = (
     ("remask", {"tau": 0.2, "passes": "halves"}),
     ("remask", {"tau": 0.2, "passes": "halves", "rule": "residual", "prefix": False}),
     ("remask", {"tau": 0.2, "condition": "masked", "rule": "residual"}),
+    ("factor", {"factor": 1.0}),
+    ("entropy", {"gamma": 2.0}),
+    ("klass", {"tau": 0.2, "kl": 0.5}),
+    ("wino", {"tau": 0.15, "back": 0.4}),
+    ("freedave", {"k": 2, "tau": 0.3}),
 )
 Case = tuple[Backbone, Head, list[list[int]], list[int], int, int]
 
