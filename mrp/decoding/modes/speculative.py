@@ -204,7 +204,11 @@ class Speculative(Verified):
 
 @dataclass(frozen=True)
 class SelfSpeculative(Verified):
-    """Drafts from the backbone's own last distribution: no head, no training (the rival)."""
+    """Drafts from the backbone's own last distribution: no head, no training (the rival).
+
+    The same drafts, acceptance and forwards as FreeDave's (arXiv 2510.00294) for static decoding,
+    whose `draft_steps` is k + 1; for dynamic decoding that is `freedave`.
+    """
 
     name: ClassVar[str] = "self_speculative"
 
