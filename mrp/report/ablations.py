@@ -29,8 +29,8 @@ from mrp.report.settings import (
     KNOBS,
     USUAL,
     USUAL_REVEAL,
+    change_text,
     is_usual,
-    option_text,
     own_options,
     setting_name,
     usual_reveal,
@@ -181,8 +181,7 @@ def _counterparts(row: Values, rows: pd.DataFrame) -> Iterator[tuple[str, tuple[
             usual["delta"] = np.nan  # the confidence rule has none
         if name == "passes":
             usual["condition"] = USUAL["condition"]  # two passes have none
-        instead = option_text(name, USUAL[name])
-        yield f"{option_text(name, value)} instead of {instead}", _key(usual)
+        yield change_text(name, value), _key(usual)
     if not usual_reveal(row):
         others = select(rows, head_variant=row["head_variant"], head_source=row["head_source"])
         others = select(others, head_reveal=USUAL_REVEAL, head_layers=row["head_layers"])

@@ -16,7 +16,7 @@ from mrp.report.cells import Cell, Row, Table
 from mrp.report.comparisons import compare
 from mrp.report.contest import build_contest
 from mrp.report.findings import FAILS, HOLDS, MIXED, OPEN, Finding, build_findings
-from mrp.report.findings.readings import Measured, Reading
+from mrp.report.findings.readings import in_short
 from mrp.report.frame import Results
 from mrp.report.page import origin
 
@@ -81,6 +81,11 @@ def _top(results: Results, rows: pd.DataFrame, findings: Sequence[Finding]) -> I
             ("Decoding took", f"{hours:.2f} hours of all runs together"),
             ("Started by", f"`{results.manifest['command']}`"),
         ]
+    for verdict, (one, _) in TALLIES.items():
+        claims = [finding.claim for finding in findings if finding.verdict == verdict]
+        if claims:
+            yield f"- **{one[0].upper()}{one[1:]}:** {'; '.join(claims)}."
+    yield ""
     yield from (f"- {name}: {value}" for name, value in facts)
     yield ""
 
@@ -104,7 +109,7 @@ def _short(findings: Sequence[Finding]) -> Iterator[str]:
         cells = [
             finding.claim,
             finding.paper or "",
-            BREAK.join(_reading(reading) for reading in finding.overall.readings),
+            BREAK.join(in_short(finding.overall.readings)),
             *(by_name.get(name, "") for name in several),
             f"**{finding.verdict}**",
         ]
@@ -166,13 +171,6 @@ def _one_by_one(findings: Sequence[Finding]) -> Iterator[str]:
 
 
 # ---- Markdown ------------------------------------------------------------------------------------
-
-
-def _reading(reading: Reading) -> str:
-    """A reading without its note, which is of one place."""
-    if isinstance(reading, Measured):
-        return f"{reading.subject}: {reading.number} {reading.quantity}"
-    return reading.text
 
 
 def _cells(row: Row) -> list[str]:

@@ -46,11 +46,17 @@ def option_text(name: str, value: Any) -> str:
     """An option as a few words."""
     if name == "condition":
         return f"{value} ids"
-    if name == "rule":
-        return f"rule {value}"
+    if name == "passes":
+        return "by halves" if value == "halves" else "in one pass"
     if isinstance(value, bool | np.bool_):
         return f"with {name}" if value else f"without {name}"
     return f"{name} {value}" if isinstance(value, str) else f"{name} {value:g}"
+
+
+def change_text(name: str, value: Any) -> str:
+    """An option as a change from the usual value."""
+    usual = option_text(name, USUAL[name]).removeprefix(f"{name} ")
+    return f"{option_text(name, value)} instead of {usual}"
 
 
 def setting_name(row: Line, head: bool = True) -> str:

@@ -64,7 +64,7 @@ def test_every_table_is_there(tables: dict[str, Table]) -> None:
 
 
 def test_one_choice_at_a_time(tables: dict[str, Table], rows: pd.DataFrame) -> None:
-    row = the_row(tables["options"], "S", "scale 2 instead of scale 1")
+    row = the_row(tables["options"], "S", "scale 2 instead of 1")
     usual = average(rows, "accuracy", ["S.mini.direct.k2.k1", "S.mini.direct.k2.k4"])
     here = average(rows, "accuracy", ["S.mini.direct.k2.k1.scale2", "S.mini.direct.k2.k4.scale2"])
     values = [cell.value for cell in row.cells[:3]]
@@ -74,10 +74,10 @@ def test_one_choice_at_a_time(tables: dict[str, Table], rows: pd.DataFrame) -> N
     assert row.cells[2].tone == "down"
     changes = {row.labels[0].text for group in tables["options"].groups for row in group.rows}
     assert changes == {
-        "scale 2 instead of scale 1",
+        "scale 2 instead of 1",
         "without prefix instead of with prefix",
-        "cap 0.9 instead of cap 1",
-        "passes halves instead of passes one",
+        "cap 0.9 instead of 1",
+        "by halves instead of in one pass",
         "trained on gt-1-4 instead of gt-1",
     }
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from mrp.report.comparisons import compare
 from mrp.report.contrasts import Contrast, mean
-from mrp.report.findings import FAILS, HOLDS, MIXED, OPEN, Finding, build_findings
+from mrp.report.findings import CLAIMS, FAILS, HOLDS, MIXED, OPEN, Finding, build_findings
 from mrp.report.findings.readings import Counted, Measured, agree, pool, verdict_of
 from mrp.report.frame import Results, load_results
 from tests.report.synthetic import REPLICA, Written, write_results
@@ -153,6 +153,37 @@ def test_a_seed_that_says_otherwise_makes_a_claim_undecided(tmp_path: Path) -> N
     assert after.backbones[1].note == ""
 
 
+def test_what_the_paper_says_is_what_it_published() -> None:
+    published = pd.read_csv(Path(__file__).parents[2] / "config" / "published.csv")
+    said = {claim.name: claim.paper for claim in CLAIMS}
+
+    def values(table: str, **wanted: object) -> pd.Series:  # type: ignore[type-arg]
+        chosen = published[published["table"] == table]
+        for name, value in wanted.items():
+            chosen = chosen[chosen[name] == value]
+        return chosen.set_index(["backbone", "task"])["value"]
+
+    speedup = values("direct", metric="speedup", mode="direct", k=1).mean()
+    assert (
+        f"{speedup:.2f}\N{MULTIPLICATION SIGN} on average at K = 1"
+        in said["Direct decoding trades accuracy for speed"]
+    )
+    gains = values("remask", metric="accuracy", mode="remask", tau=0.5)
+    gains = gains - values("remask", metric="accuracy", mode="dynamic", tau=0.5)
+    low = said["Remasking recovers accuracy at a low τ, at the same τ"]
+    assert f"{gains.mean():+.1f} points on average" in low
+    assert f"up to {gains.max():+.1f}" in low
+    by_k = {
+        k: values("residual_vs_direct", head="default", k=k).iloc[0]
+        - values("residual_vs_direct", head="direct", k=k).iloc[0]
+        for k in (1, 4)
+    }
+    assert f"{by_k[1]:+.1f}" in said["A residual head is more accurate than one trained directly"]
+    assert (
+        f"{by_k[4]:+.1f}" in said["A head trained directly falls behind a residual one as K grows"]
+    )
+
+
 # ---- readings ------------------------------------------------------------------------------------
 
 
@@ -182,6 +213,9 @@ def test_verdicts_of_several_readings() -> None:
     assert verdict_of([good, bad]) == FAILS
     assert verdict_of([good, other]) == MIXED
     assert verdict_of([good, Counted("count", "", 3, 4)]) == FAILS
+    control = reading(-2, -1, "control")
+    assert control.verdict == ""
+    assert verdict_of([good, control]) == HOLDS
     assert agree([HOLDS, OPEN]) == OPEN
     assert agree([HOLDS, MIXED]) == MIXED
 

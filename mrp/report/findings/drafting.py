@@ -15,6 +15,8 @@ from mrp.schema import LOSSLESS
 
 PAPER_GAIN = 1.26  # the smallest mean speedup that the paper reports of speculative decoding
 LATTICE = "lattice"
+AT_BEST = "by the clock at the best K"
+CONTROL = "without a head (self-speculative)"
 
 
 def lossless(place: Place) -> Iterator[Counted]:
@@ -27,26 +29,32 @@ def lossless(place: Place) -> Iterator[Counted]:
 
 
 def saves_forwards(place: Place) -> Iterator[Measured]:
-    """Speculative decoding's tokens per forward at its best K."""
-    for head in _drafting(place):
+    """Speculative decoding's tokens per forward at its best K; beside it, those without a head."""
+    heads = _drafting(place)
+    for head in heads:
         by_k = place.of("speculative", head)
         best = max(by_k.values(), key=lambda row: float(row["tpf"]))
         note = f"{best['head_per_token']:.2f} head passes a token"
         quantity = f"at the best K, {lookahead(best['k'])}"
         yield Measured(head.name, quantity, place.tpf(best), "tpf", above=PAPER_GAIN, note=note)
+    without = place.of("self_speculative")
+    if heads and without:
+        best = max(without.values(), key=lambda row: float(row["tpf"]))
+        yield Measured(CONTROL, f"at the best K, {lookahead(best['k'])}", place.tpf(best), "tpf")
 
 
 def saves_time(place: Place) -> Iterator[Measured]:
     """Speculative decoding's time ratio at its best K, and self-speculative's beside it."""
-    named: list[tuple[str, dict[float, Line]]] = [
-        (head.name, place.of("speculative", head)) for head in _drafting(place)
-    ]
-    for title, by_k in named:
-        found = _fastest(place, by_k)
+    heads = _drafting(place)
+    for head in heads:
+        found = _fastest(place, place.of("speculative", head))
         if found is not None:
-            k, best = found
-            quantity = "by the clock at the best K"
-            yield Measured(title, quantity, best, "ratio", above=1, note=f"K = {lookahead(k)}")
+            note = f"K = {lookahead(found[0])}"
+            yield Measured(head.name, AT_BEST, found[1], "ratio", above=1, note=note)
+    without = _fastest(place, place.of("self_speculative"))
+    if heads and without is not None:
+        note = f"K = {lookahead(without[0])}"
+        yield Measured(CONTROL, AT_BEST, without[1], "ratio", note=note)
 
 
 def drafts_better(place: Place) -> Iterator[Measured]:

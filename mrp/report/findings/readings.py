@@ -24,7 +24,8 @@ class Measured:
         contrast: the number.
         unit: "percent" or "points" of accuracy, "tpf" or "ratio", "more tpf" or "more ratio" for
             differences of those.
-        above, below: where its whole interval has to lie for the claim to hold.
+        above, below: where its whole interval has to lie for the claim to hold; without either
+            the number only stands beside the others, as a control.
         note: what else there is to say here.
     """
 
@@ -38,7 +39,12 @@ class Measured:
 
     @property
     def verdict(self) -> str:
-        """Holds where the interval lies inside the limits, fails where it lies outside."""
+        """Holds where the interval lies inside the limits, fails where it lies outside.
+
+        Empty for a control.
+        """
+        if self.above == -inf and self.below == inf:
+            return ""
         estimate = self.contrast.estimate
         if self.above < estimate.low and estimate.high < self.below:
             return HOLDS
@@ -117,7 +123,8 @@ def verdict_of(readings: Iterable[Reading]) -> str:
     for reading in readings:
         if isinstance(reading, Counted) and reading.verdict == FAILS:
             return FAILS
-        subjects.setdefault(reading.subject, []).append(reading.verdict)
+        if reading.verdict:
+            subjects.setdefault(reading.subject, []).append(reading.verdict)
     return agree(_all(found) for found in subjects.values())
 
 
@@ -131,6 +138,24 @@ def agree(verdicts: Iterable[str]) -> str:
 
 def _all(verdicts: Sequence[str]) -> str:
     return FAILS if FAILS in verdicts else OPEN if OPEN in verdicts else HOLDS
+
+
+def in_short(readings: Sequence[Reading]) -> list[str]:
+    """A text for each subject, its quantities in a row; counts that are full as one total."""
+    counts = [reading for reading in readings if isinstance(reading, Counted)]
+    full = [count for count in counts if count.verdict == HOLDS]
+    texts: dict[str, str] = {}
+    if full:
+        answers = sum(count.n for count in full)
+        ways = "one way" if len(full) == 1 else f"{len(full)} ways"
+        texts[""] = f"{answers} of {answers} {full[0].quantity}, in {ways} of decoding"
+    for reading in readings:
+        if reading in full:
+            continue
+        said = f"{reading.number} {reading.quantity}"
+        before = texts.get(reading.subject)
+        texts[reading.subject] = f"{before}, {said}" if before else f"{reading.subject}: {said}"
+    return list(texts.values())
 
 
 def show(estimate: Estimate, unit: str) -> str:
