@@ -10,9 +10,10 @@ sees the prefix, the whole shadow, and x except for x(i).
                none if |new| = 1; the worst few if as many as the last round's new ones or more
     reveal new; mask doubtful again
 
-`most` is 0.7 of the masked positions, but at least 5 and at most 20. The cap on the doubtful makes
-every two rounds gain a token, so that decoding ends. A forward has twice the tokens of others': it
-counts as one, and what it costs shows in the time. Prompt tokens are never taken back.
+`most` is 0.7 of the masked positions, but at least 5 and at most 20. As fewer are taken back than
+the round before revealed, a block takes no more rounds than it has tokens. A forward has twice the
+tokens of others': it counts as one, and what it costs shows in the time. Prompt tokens, which may
+stand in the first block, are never taken back.
 """
 
 from __future__ import annotations
