@@ -63,7 +63,7 @@ __all__ = [
     "suite_file",
 ]
 
-FIGURES = ("pareto", "lookahead", "remask")
+FIGURES = ("headline", "pareto", "pareto_time", "lookahead", "remask", "acceptance", "depth")
 
 
 @dataclass(frozen=True)
@@ -276,8 +276,7 @@ def _cells(entry: GridEntry) -> list[tuple[str | None, dict[str, Any]]]:
             for name, value in zip(names, chosen, strict=True)
             if value is not None
         }
-        if options.get("rule") != "residual":
-            options.pop("delta", None)  # the confidence rule has none
+        options.pop("floor" if options.get("rule") == "residual" else "delta", None)  # not its own
         if options.get("passes") == "halves":
             options.pop("condition", None)  # half of the fresh tokens are there, half are not
         cells.append((head, options))

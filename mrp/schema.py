@@ -49,7 +49,9 @@ MODES = {
     ),
     "self_lattice": ModeShape(False, required=("k",), optional=("window", "cap"), lossless=True),
     "remask": ModeShape(
-        True, required=("tau",), optional=("condition", "rule", "delta", "passes", "prefix")
+        True,
+        required=("tau",),
+        optional=("condition", "rule", "delta", "floor", "passes", "prefix"),
     ),
     "factor": ModeShape(False, required=("factor",)),
     "entropy": ModeShape(False, required=("gamma",)),
@@ -76,6 +78,7 @@ OPTIONS: dict[str, Any] = {
     "condition": "revealed",
     "rule": "confidence",
     "delta": 1.0,
+    "floor": 0.0,
     "passes": "one",
     "window": 2,
     "shortlist": 0,
@@ -200,6 +203,7 @@ class GridEntry(Strict):
     condition: Listed[Literal["revealed", "masked"]] | None = None
     rule: Listed[Literal["confidence", "residual"]] | None = None
     delta: Listed[float] | None = None
+    floor: Listed[float] | None = None
     passes: Listed[Literal["one", "halves"]] | None = None
     shortlist: Listed[int] | None = None
     cap: Listed[float] | None = None

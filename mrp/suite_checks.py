@@ -273,14 +273,17 @@ def _entry_problems(
         for value in getattr(entry, option) or []:
             if not 0 < value < float("inf"):
                 yield f"{where}.{option}: {value} is not allowed: above 0"
-    for back in entry.back or []:
-        if not 0 <= back < 1:
-            yield f"{where}.back: {back} is not allowed: at least 0 and below 1"
+    for option in ("back", "floor"):
+        for value in getattr(entry, option) or []:
+            if not 0 <= value < 1:
+                yield f"{where}.{option}: {value} is not allowed: at least 0 and below 1"
     for history in entry.history or []:
         if history < 1:
             yield f"{where}.history: {history} is not allowed: at least 1"
     if entry.delta is not None and "residual" not in (entry.rule or []):
         yield f"{where}.delta: only rule: residual uses it; give rule: residual or leave delta out"
+    if entry.floor is not None and "confidence" not in (entry.rule or ["confidence"]):
+        yield f"{where}.floor: only rule: confidence uses it; leave one of the two out"
     if "halves" in (entry.passes or []) and "masked" in (entry.condition or []):
         yield (
             f"{where}.condition: masked is for one pass; with passes: halves the head reads half "

@@ -80,6 +80,12 @@ def add_decoding_arguments(parser: argparse.ArgumentParser) -> None:
         "--delta", type=float, help="bound of --rule residual, above 0 (remask; default: 1)"
     )
     group.add_argument(
+        "--floor",
+        type=float,
+        help="what a fresh token's corrected confidence must reach, at least 0 and below 1 "
+        "(remask; default: 0, as --tau)",
+    )
+    group.add_argument(
         "--passes",
         help="how the head judges: one look at all fresh tokens, or halves, each with that half "
         "masked (remask; default: one)",

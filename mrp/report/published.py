@@ -13,6 +13,7 @@ COLUMNS = ("table", "backbone", "head", "mode", "k", "tau", "task", "metric", "v
 OWN = {
     "scale": 1.0,
     "rule": "confidence",
+    "floor": 0.0,
     "passes": "one",
     "shortlist": 0,
     "cap": 1.0,

@@ -265,8 +265,8 @@ def _remask(rows: pd.DataFrame) -> Table:
         tuple(groups),
         "Best in bold among the rows of one τ. The head reads the ids after the reveal that "
         "it judges (revealed) or before it (masked), or judges each half of the fresh tokens with "
-        "that half masked (halves); it masks a token again whose corrected "
-        "confidence is below τ, or, by the other rule, whose correction |W r| is above δ.",
+        "that half masked (halves); it masks a token again whose corrected confidence is below τ, "
+        "or below the number given, or, by the other rule, whose correction |W r| is above δ.",
     )
 
 
@@ -275,6 +275,8 @@ def remask_label(row: RowSeries) -> Cell:
     if row["mode"] != "remask":
         return Cell(str(row["mode"]))
     rule = f"|W r| > {row['delta']:g}" if row["rule"] == "residual" else "confidence"
+    if not pd.isna(row["floor"]) and row["floor"]:
+        rule += f" {row['floor']:g}"
     read = "halves" if row["passes"] == "halves" else f"{row['condition']} ids"
     own = ", ".join([read, rule, *_alone(row)])
     return Cell(f"remask, {row['head']}", own, chips=_source(row))

@@ -77,10 +77,11 @@ def test_halves_take_turns_from_the_surest() -> None:
     ]
 
 
-def test_each_half_is_judged_from_the_other(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("floor", [0.0, 0.3])
+def test_each_half_is_judged_from_the_other(floor: float, monkeypatch: pytest.MonkeyPatch) -> None:
     """What a step keeps is what the head would say with one half masked, then the other."""
     backbone = tiny_backbone(6, ends=False)
-    head, mode = tiny_head(backbone), make_mode("remask", tau=0.2, passes="halves")
+    head, mode = tiny_head(backbone), make_mode("remask", tau=0.2, floor=floor, passes="halves")
     session = Session(backbone, head, 1, 8, 1, head_states=mode.head_states)
     with torch.inference_mode():
         session.admit([0], [[5, 6]])
@@ -95,7 +96,7 @@ def test_each_half_is_judged_from_the_other(monkeypatch: pytest.MonkeyPatch) -> 
             ids = torch.where(other, picks.tokens[0], session.ids[0])[None]
             seen = session.correct(ids, hidden, torch.tensor([True]), "head_remask")
             logits = session.forwards.logits(seen)[0]
-            kept |= half & (probability(logits, picks.tokens[0]) >= 0.2)
+            kept |= half & (probability(logits, picks.tokens[0]) >= (floor or 0.2))
         monkeypatch.setattr(session, "denoise", lambda: hidden)
         mode.round(session, 1)
     assert 0 < kept.sum() < (first | second).sum()
@@ -242,6 +243,8 @@ def test_stop_is_asked_after_each_block_with_the_new_ids() -> None:
         ("freedave", {"tau": 0.5, "k": "auto"}, "whole number of at least 1$"),
         ("remask", {"tau": 0.5, "passes": "two"}, "one, halves"),
         ("remask", {"tau": 0.5, "passes": "halves", "condition": "masked"}, "is for one pass"),
+        ("remask", {"tau": 0.5, "floor": 1.0}, "at least 0 and below 1"),
+        ("remask", {"tau": 0.5, "floor": 0.8, "rule": "residual"}, "has delta instead"),
         ("direct", {"k": 1, "prefix": "no"}, "True, False"),
     ],
 )

@@ -38,6 +38,7 @@ def row(mode: str, **changes: object) -> dict[str, object]:
         "rule": None,
         "condition": None,
         "passes": None,
+        "floor": None,
         "cap": None,
         "prefix": None,
     }

@@ -12,7 +12,7 @@ from mrp.schema import OPTIONS
 
 
 def row(**options: Any) -> pd.Series[Any]:
-    label = {"mode": "remask", "head": "k2", "head_source": "released", "head_variant": "k2"}
+    label = {"mode": "remask", "head": "k2", "head_variant": "k2", "trained_here": False}
     return pd.Series({**label, **dict.fromkeys(OPTIONS), **options}, dtype=object)
 
 
@@ -20,7 +20,8 @@ def row(**options: Any) -> pd.Series[Any]:
     ("options", "detail"),
     [
         ({"condition": "masked", "passes": "one", "prefix": True}, "masked ids, confidence"),
-        ({"passes": "halves", "prefix": True}, "halves, confidence"),
+        ({"passes": "halves", "floor": 0.0, "prefix": True}, "halves, confidence"),
+        ({"passes": "halves", "floor": 0.8, "prefix": True}, "halves, confidence 0.8"),
         (
             {"passes": "halves", "rule": "residual", "delta": 2.0, "prefix": False},
             "halves, |W r| > 2, head without prefix",

@@ -69,6 +69,8 @@ def make_mode(name: str, **options: Any) -> Mode:
             f"mode {name!r}: condition='masked' is for one pass; with passes='halves' the head "
             "reads half of the fresh tokens: leave one of the two out"
         )
+    if given.get("rule") == "residual" and given.get("floor"):
+        raise UserError(f"mode {name!r}: floor is a confidence; rule='residual' has delta instead")
     return MODES[name](**given)
 
 
@@ -80,8 +82,8 @@ def _check_range(name: str, key: str, value: Any) -> None:
         raise UserError(f"mode {name!r}: tau={value} must lie between 0 and 1, both excluded")
     if key == "k" and value == "auto" and name in CHOOSING:
         return
-    if key == "back" and not 0 <= value < 1:
-        raise UserError(f"mode {name!r}: back={value} must be at least 0 and below 1")
+    if key in ("back", "floor") and not 0 <= value < 1:
+        raise UserError(f"mode {name!r}: {key}={value} must be at least 0 and below 1")
     if key in ("k", "steps", "history") and (not _whole(value) or value < 1):
         auto = ' or "auto"' if key == "k" and name in CHOOSING else ""
         raise UserError(f"mode {name!r}: {key}={value} must be a whole number of at least 1{auto}")

@@ -9,7 +9,7 @@ block x with hidden states h of the backbone:
     for half in A, B:                           # both states in one call of the head
         y = x with half masked again
         q[half] = softmax(W (h + head(y, h)))[half, its tokens]
-    veto  = fresh positions with q < tau, but one at least stays: the one of largest q
+    veto  = fresh positions with q < floor, but one at least stays: the one of largest q
     mask them again in x
 
 Each token is so judged as a guess, from what the other half says. Halves that take turns by
@@ -44,9 +44,9 @@ class Remask(Mode):
     `passes` "one": the head judges all fresh tokens at once, the paper's way; `condition`: whether
     it reads the ids after the over-reveal or before it. "halves": each half of them is judged with
     that half masked and the other revealed, our own way; `condition` has no part in it.
-    `rule` "confidence": a token whose corrected probability is below `tau` is masked again;
-    "residual": one whose logit the correction moves by more than `delta`. At least one fresh token
-    stays, the least doubtful.
+    `rule` "confidence": a token whose corrected probability is below `floor` is masked again, the
+    paper's way below `tau` itself, which a floor of 0 stands for; "residual": one whose logit the
+    correction moves by more than `delta`. At least one fresh token stays, the least doubtful.
     `prefix` False lets the head see the current block alone.
     """
 
@@ -57,6 +57,7 @@ class Remask(Mode):
     condition: Condition = "revealed"
     rule: Rule = "confidence"
     delta: float = 1.0
+    floor: float = 0.0
     prefix: bool = True
 
     @property
@@ -92,7 +93,8 @@ class Remask(Mode):
     ) -> tuple[Tensor, float]:
         """How doubtful the tokens [n, B] are, [n, B], and the limit above which one is vetoed."""
         if self.rule == "confidence":
-            return -probability(session.forwards.logits(corrected), tokens), -self.tau
+            limit = self.floor or self.tau
+            return -probability(session.forwards.logits(corrected), tokens), -limit
         moved = session.model.logits(corrected - hidden).gather(2, tokens[..., None])
         return moved.squeeze(2).abs().float(), self.delta
 
