@@ -10,12 +10,13 @@ ROOT = Path(__file__).parents[2]
 EXAMPLES = ("adding-a-head", "adding-a-mode", "adding-a-backbone", "adding-a-task")
 LARGEST_PICTURE = 300_000  # bytes
 
-_FENCE = re.compile(r'^```(\w+)(?: title="([^"]+)")?\n(.*?)^```$', re.MULTILINE | re.DOTALL)
+# A block of a file stands under the file's name: `path/to/it`:
+_FENCE = re.compile(r"(?:^`([^`\n]+)`:\n\n)?^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
 @dataclass(frozen=True)
 class Block:
-    """A fenced block: its language, the file that its title names, its text."""
+    """A fenced block: the file named above it, if there is one, its language, its text."""
 
     language: str
     file: str | None
@@ -25,11 +26,11 @@ class Block:
 def blocks(page: Path) -> list[Block]:
     """A page's fenced blocks in order."""
     found = _FENCE.findall(page.read_text("utf-8"))
-    return [Block(language, file or None, text) for language, file, text in found]
+    return [Block(language, file or None, text) for file, language, text in found]
 
 
 def write(block: Block, root: Path) -> None:
-    """Do in `root` what a block with a title says: write that file, or change it (diff)."""
+    """Do in `root` what a block of a file says: write that file, or change it (diff)."""
     assert block.file is not None
     path = root / block.file
     if block.language != "diff":

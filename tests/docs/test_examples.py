@@ -63,6 +63,7 @@ def tried(tmp_path_factory: pytest.TempPathFactory) -> Repo:
 
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_an_example_is_short(name: str) -> None:
+    assert all(block.file or block.language == "sh" for block in blocks(example(name)))
     lines = [
         line
         for block in blocks(example(name))
