@@ -8,6 +8,7 @@ import re
 
 import pytest
 
+from mrp.schema import MODES, OPTIONS
 from tests.docs.pages import ROOT
 
 PACKAGES = ("mrp.models", "mrp.decoding", "mrp.data", "mrp.speed", "mrp.grid")
@@ -26,3 +27,11 @@ def test_what_is_exported_is_documented(package: str) -> None:
         name for name, what in exported.items() if inspect.isroutine(what) or inspect.isclass(what)
     }
     assert named <= listed, named - listed
+
+
+def test_every_mode_and_option_is_described() -> None:
+    text = (ROOT / "docs/method.md").read_text("utf-8")
+    missing = [name for name in MODES if not re.search(rf"(\*\*|`){name}(\(|\*\*|`)", text)]
+    missing += [name for name in OPTIONS if not re.search(rf"`{name}`|[(,] ?{name}[,)]", text)]
+    # K and τ are letters there; steps are S.
+    assert set(missing) <= {"k", "tau", "steps"}
