@@ -62,7 +62,7 @@ if workflow.output_settings.dryrun and (MISSING := grid.missing_pieces(SUITE, HE
 # GPUs that may be busy at once, where --resources does not say it: those of this machine. A job
 # asks for one place, of which a GPU has as many as the suite says.
 if visible_devices():
-    gpus = workflow.global_resources.get("gpu", len(visible_devices()))
+    gpus = workflow.global_resources.setdefault("gpu", len(visible_devices())).value
     workflow.global_resources["gpu"] = gpus * SUITE.jobs_per_gpu
 
 # The rules' `mrp` is the one beside this Python, also where its environment is not activated.
