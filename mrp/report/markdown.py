@@ -16,7 +16,7 @@ from mrp.report.cells import Cell, Row, Table
 from mrp.report.comparisons import compare
 from mrp.report.contest import build_contest
 from mrp.report.findings import FAILS, HOLDS, MIXED, OPEN, Finding, build_findings
-from mrp.report.findings.readings import in_short
+from mrp.report.findings.readings import in_words
 from mrp.report.frame import Results
 from mrp.report.page import origin
 
@@ -109,7 +109,7 @@ def _short(findings: Sequence[Finding]) -> Iterator[str]:
         cells = [
             finding.claim,
             finding.paper or "",
-            BREAK.join(in_short(finding.overall.readings)),
+            BREAK.join(in_words(finding.overall.readings)),
             *(by_name.get(name, "") for name in several),
             f"**{finding.verdict}**",
         ]

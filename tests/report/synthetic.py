@@ -66,6 +66,9 @@ grid:
   - {mode: self_speculative, k: [1, 3]}
   - {mode: dynamic, tau: [0.5, 0.7, 0.9]}
   - {mode: remask, head: k2, tau: [0.5, 0.7], passes: [one, halves]}
+  - {mode: lattice, head: k2, k: 3}
+  - {mode: wino, tau: [0.5, 0.7]}
+  - {mode: factor, factor: 1.0}
   - {backbone: S, mode: direct, head: [default-seed1, k2-seed1, k2-seed2], k: 4}
   - {backbone: S, mode: direct, head: [layers-1, layers-8, gt-1-4], k: [1, 4]}
   - {backbone: S, mode: speculative, head: [layers-1, layers-8], k: 3}

@@ -22,6 +22,7 @@ from mrp.report.findings.readings import (
     Counted,
     Reading,
     agree,
+    in_words,
     pool,
     verdict_of,
 )
@@ -48,7 +49,7 @@ class Part:
     @property
     def text(self) -> str:
         """All of it in words."""
-        texts = [reading.text for reading in self.readings]
+        texts = in_words(self.readings)
         return "; ".join([*texts, self.note] if self.note else texts)
 
 

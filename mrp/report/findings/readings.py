@@ -55,12 +55,6 @@ class Measured:
         """The number and its interval."""
         return show(self.contrast.estimate, self.unit)
 
-    @property
-    def text(self) -> str:
-        """All of it in words."""
-        note = f"; {self.note}" if self.note else ""
-        return f"{self.subject}: {self.number} {self.quantity}{note}"
-
 
 @dataclass(frozen=True)
 class Counted:
@@ -80,11 +74,6 @@ class Counted:
     def number(self) -> str:
         """The count."""
         return f"{self.same} of {self.n}"
-
-    @property
-    def text(self) -> str:
-        """All of it in words."""
-        return f"{self.subject}: {self.number} {self.quantity}"
 
 
 Reading: TypeAlias = Measured | Counted
@@ -140,7 +129,7 @@ def _all(verdicts: Sequence[str]) -> str:
     return FAILS if FAILS in verdicts else OPEN if OPEN in verdicts else HOLDS
 
 
-def in_short(readings: Sequence[Reading]) -> list[str]:
+def in_words(readings: Sequence[Reading]) -> list[str]:
     """A text for each subject, its quantities in a row; counts that are full as one total."""
     counts = [reading for reading in readings if isinstance(reading, Counted)]
     full = [count for count in counts if count.verdict == HOLDS]
@@ -152,7 +141,8 @@ def in_short(readings: Sequence[Reading]) -> list[str]:
     for reading in readings:
         if reading in full:
             continue
-        said = f"{reading.number} {reading.quantity}"
+        note = f" ({reading.note})" if isinstance(reading, Measured) and reading.note else ""
+        said = f"{reading.number} {reading.quantity}{note}"
         before = texts.get(reading.subject)
         texts[reading.subject] = f"{before}, {said}" if before else f"{reading.subject}: {said}"
     return list(texts.values())
