@@ -49,7 +49,7 @@ def hostile_programs() -> list[Hostile]:
             Hostile(name, source, "assert list(f(1)) == 2", 0.7, ("timeout",))
             for name, source in ENDLESS.items()
         ),
-        *(Hostile(name, source, ends=explosions, timeout=3) for name, source in EXPLOSIONS.items()),
+        *(Hostile(name, source, ends=explosions, timeout=2) for name, source in EXPLOSIONS.items()),
         Hostile(
             "the tests' loop is ended",
             "def f(x):\n    raise StopIteration",

@@ -331,11 +331,11 @@ PIECES += ["def f(a):\n    return 1\n", "x = 1\n", "import a\n", "\n", "~~~\n", 
 @pytest.mark.parametrize("piece", PIECES)
 def test_a_long_reply_is_read_soon(piece: str) -> None:
     """Extraction works on untrusted text in this process: no recursion, no runaway match."""
-    reply = piece * (40_000 // len(piece))
-    begun = time.perf_counter()
+    reply = piece * (20_000 // len(piece))
+    begun = time.process_time()
     for text in (reply, f"def f(a):\n    return {reply}", f"```python\ndef f(a): {reply}\n```"):
         is_answer(humaneval_program(PROMPT, "f", text), "f")
         paper_humaneval_program(PROMPT, text)
         paper_mbpp_program(text)
         mbpp_program("f", text)
-    assert time.perf_counter() - begun < 20  # a runaway match would take minutes
+    assert time.process_time() - begun < 5  # a runaway match would take minutes
