@@ -44,10 +44,12 @@ MODES = {
     "lattice": ModeShape(
         True,
         required=("k",),
-        optional=("window", "scale", "shortlist", "cap", "prefix"),
+        optional=("window", "ahead", "scale", "shortlist", "cap", "prefix"),
         lossless=True,
     ),
-    "self_lattice": ModeShape(False, required=("k",), optional=("window", "cap"), lossless=True),
+    "self_lattice": ModeShape(
+        False, required=("k",), optional=("window", "ahead", "cap"), lossless=True
+    ),
     "remask": ModeShape(
         True,
         required=("tau",),
@@ -81,6 +83,7 @@ OPTIONS: dict[str, Any] = {
     "floor": 0.0,
     "passes": "one",
     "window": 2,
+    "ahead": False,
     "shortlist": 0,
     "cap": 1.0,
     "prefix": True,
@@ -208,6 +211,7 @@ class GridEntry(Strict):
     shortlist: Listed[int] | None = None
     cap: Listed[float] | None = None
     window: Listed[int] | None = None
+    ahead: Listed[bool] | None = None
     prefix: Listed[bool] | None = None
 
 

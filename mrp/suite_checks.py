@@ -305,6 +305,8 @@ def _entry_problems(
     for window in entry.window or []:
         if not 1 <= window <= MOST_WINDOW:
             yield f"{where}.window: {window} is not allowed: 1 (the chain alone) to {MOST_WINDOW}"
+    if True in (entry.ahead or []) and any(entry.shortlist or []):
+        yield f"{where}.ahead: does not go with a shortlist: leave one of the two out"
     for cap in entry.cap or []:
         if not 0 < cap <= 1:
             yield f"{where}.cap: {cap} is not allowed: above 0 and at most 1, which is no cap"

@@ -110,6 +110,12 @@ def add_decoding_arguments(parser: argparse.ArgumentParser) -> None:
         "to 6 (lattice, self_lattice; default: 2)",
     )
     group.add_argument(
+        "--ahead",
+        action=argparse.BooleanOptionalAction,
+        help="look at the next block while one is being finished, and draft its first tokens from "
+        "that (lattice, self_lattice; default: --no-ahead)",
+    )
+    group.add_argument(
         "--shortlist",
         type=int,
         metavar="N",

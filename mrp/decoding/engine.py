@@ -248,6 +248,7 @@ class Batch:
             if left:
                 continue
             sample.finish_block(board[lane].tolist())
+            sample.fresh = not self.mode.looks_ahead
             stopped = stop is not None and stop(sample.index, list(sample.ids))
             if stopped or sample.exhausted or sample.end(self.ends) is not None:
                 done.append(self._hand_out(lane, stopped))

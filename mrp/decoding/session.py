@@ -107,6 +107,7 @@ class Session:
         self.kept_hidden = torch.zeros(hidden, device=self.device, dtype=dtype)
         self.kept_list: Tensor | None = None
         self.stored_hidden = torch.zeros(hidden, device=self.device, dtype=dtype)
+        self.ahead_hidden: Tensor | None = None
         # Lanes to store in this round, and lanes whose head has yet to read its last block.
         self.store_lanes = torch.full((slots,), slots, device=self.device)
         self.waiting_lanes = torch.full((slots,), slots, device=self.device)
@@ -139,6 +140,7 @@ class Session:
         lanes = (
             *(self.board, self.last, self.start, self.tally),
             *(self.fresh_lanes, self.kept_hidden, self.stored_hidden, self.kept_list),
+            self.ahead_hidden,
         )
         for each in lanes:
             if each is not None:
@@ -242,6 +244,30 @@ class Session:
         self.count("verify", ~self.fresh)
         return self._forward(states, read)
 
+    def verify_ahead(self, states: Tensor, read: Tensor, last: Tensor) -> tuple[Tensor, Tensor]:
+        """As `verify`, and the next blocks, all masked, beside it.
+
+        The next block sees the last of the `states` in front of it, which so had better be what its
+        lane's block is likely to become. It is computed for the lanes `last` [n], whose block may
+        be finished in this round. Takes a mode that counts it among its `states`.
+
+        Returns:
+            The hidden states of the states, [n, S, B, H], and of the next blocks, [n, B, H].
+        """
+        self.tally[: self.n, :2] += 1
+        self.count("verify", ~self.fresh)
+        count, size = states.shape[1:]
+        start, lanes = self.start[: self.n], self._every()
+        blocks = candidate_states(states, lanes, start)
+        # The last state is written where the finished block will stand: right before the next.
+        blocks = blocks._replace(slot=2 * blocks.position + (count - 1) * size - blocks.slot)
+        masks = torch.full_like(self.ids, self.mask_id)
+        following = Blocks(masks, lanes, start + size, start + count * size, start + size)
+        number = torch.arange(count, device=self.device)
+        read = read | (last[:, None] & (number == count - 1))
+        hidden = self._some(join((blocks, following)), torch.cat((read.flatten(), last)))
+        return hidden[: -self.n].view(*states.shape, -1), hidden[-self.n :]
+
     def correct(
         self, ids: Tensor, accumulated: Tensor, where: Tensor, role: str, scale: float = 1.0
     ) -> Tensor:
@@ -314,6 +340,15 @@ class Session:
             self.kept_list[: self.n] = numbers
         self.fresh_lanes[: self.n] = False
 
+    def keep_ahead(self, hidden: Tensor) -> None:
+        """Keep hidden states [n, B, H] of the next blocks: `kept` for each when it is opened.
+
+        A mode that does this does it in every round that may finish a block.
+        """
+        if self.ahead_hidden is None:
+            self.ahead_hidden = torch.zeros_like(self.kept_hidden)
+        self.ahead_hidden[: self.n] = hidden
+
     def forget(self) -> None:
         """Drop what was kept: every lane is fresh again."""
         self.fresh_lanes[: self.n].fill_(True)
@@ -376,7 +411,9 @@ class Session:
         self.last[lanes] = self.board[lanes, 0]
         self.board[lanes] = self.blank
         self.tally[:, 1].index_fill_(0, lanes, 0)
-        self.fresh_lanes.index_fill_(0, lanes, True)
+        if self.ahead_hidden is not None:
+            self.kept_hidden[lanes] = self.ahead_hidden[lanes]
+        self.fresh_lanes.index_fill_(0, lanes, self.ahead_hidden is None)
 
     def _lanes(self, where: Tensor) -> Tensor:
         """The lanes [m] of a mask [n]; all of them under capture."""
@@ -394,14 +431,18 @@ class Session:
 
         `needed` [n, S]: states whose results [n, S, B, H] are read (None: all).
         """
-        shape = states.shape
         blocks = candidate_states(states, self._every(), self.start[: self.n])
+        hidden = self._some(blocks, None if needed is None else needed.flatten())
+        return hidden.view(*states.shape, -1)
+
+    def _some(self, blocks: Blocks, needed: Tensor | None) -> Tensor:
+        """Backbone forward of M blocks -> [M, B, H], of which those `needed` [M] are read."""
         if needed is None or not self.exact or bool(needed.all()):
-            return self._forward_blocks(blocks).view(*shape, -1)
-        kept = needed.flatten().nonzero().flatten()
+            return self._forward_blocks(blocks)
+        kept = needed.nonzero().flatten()
         hidden = self._forward_blocks(blocks.take(kept))
-        every = hidden.new_zeros(shape[0] * shape[1], *hidden.shape[1:])
-        return every.index_copy_(0, kept, hidden).view(*shape, -1)
+        every = hidden.new_zeros(len(needed), *hidden.shape[1:])
+        return every.index_copy_(0, kept, hidden)
 
     def _forward_blocks(self, blocks: Blocks) -> Tensor:
         """Backbone forward of M blocks -> [M, B, H], and of the finished blocks to be stored."""

@@ -35,7 +35,8 @@ def test_the_text_is_that_of_static_with_the_same_cap(case: Case, data: st.DataO
     static = samples(case, "static", cap=cap)
     for name in ("lattice", "self_lattice"):
         rounds = data.draw(st.sampled_from(["exact", "fixed"]))
-        drafted = samples(case, name, rounds, k=min(k, 5), window=window, cap=cap)
+        ahead = data.draw(st.booleans())
+        drafted = samples(case, name, rounds, k=min(k, 5), window=window, cap=cap, ahead=ahead)
         for ours, reference in zip(drafted, static, strict=True):
             assert ours.trace.ids == reference.trace.ids
             assert (ours.ids, ours.finished) == (reference.ids, reference.finished)
@@ -61,6 +62,10 @@ def test_it_accepts_what_the_chain_accepts_and_more() -> None:
         drafted = samples(case, "self_lattice", k=4, window=window)
         found[window] = sum(sample.counts["accepted"] for sample in drafted)
     assert 0 < found[1] < found[2] <= found[4]
+    # Only a text's first block is opened with nothing to draft from.
+    drafted = samples(case, "self_lattice", k=4, window=4, ahead=True)
+    assert all(sample.counts["denoise"] == 1 for sample in drafted)
+    assert sum(sample.counts["accepted"] for sample in drafted) > found[4]
 
 
 @pytest.mark.parametrize("k", range(6))
@@ -189,8 +194,16 @@ def test_the_baseline_is_static_with_the_same_cap() -> None:
         ({"k": 2, "window": 7}, "window=7"),
         ({"k": 2, "cap": 0.0}, "cap=0.0"),
         ({"k": 2, "cap": 1.5}, "cap=1.5"),
+        ({"k": 2, "ahead": 1.5}, "ahead=1.5"),
     ],
 )
 def test_what_is_out_of_range_is_said(options: dict[str, object], said: str) -> None:
     with pytest.raises(UserError, match=said):
         make_mode("lattice", **options)
+
+
+def test_a_shortlist_does_not_go_with_a_look_ahead() -> None:
+    backbone = tiny_backbone()
+    mode = make_mode("lattice", k=2, shortlist=3, ahead=True)
+    with pytest.raises(UserError, match="shortlist=3"):
+        Decoder(backbone, tiny_head(backbone), mode)

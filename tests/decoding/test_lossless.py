@@ -109,6 +109,8 @@ def test_batched_equals_single_in_every_mode(
         "direct": {"k": k, "scale": data.draw(st.sampled_from([1.0, 2.0])), "prefix": prefix},
         "speculative": {"k": k, "prefix": prefix},
         "self_speculative": {"k": k},
+        "lattice": {"k": min(k, 4), "window": 2, "ahead": data.draw(st.booleans())},
+        "self_lattice": {"k": min(k, 4), "window": 3, "ahead": True},
         "remask": {
             "tau": tau,
             "rule": data.draw(st.sampled_from(["confidence", "residual"])),

@@ -43,6 +43,7 @@ CHOICES = {
     "rule": get_args(Rule),
     "passes": get_args(Passes),
     "prefix": (True, False),
+    "ahead": (True, False),
 }
 
 

@@ -34,6 +34,11 @@ class Mode(ABC):
         """Whether the head reads the blocks before the current one, or that one alone."""
         return bool(getattr(self, "prefix", True))
 
+    @property
+    def looks_ahead(self) -> bool:
+        """Whether a block's first round has something kept from the block before."""
+        return False
+
     def check(self, block_size: int) -> None:
         """Raise UserError where a parameter does not go with the backbone's block length."""
         for name, limit in (("k", block_size - 1), ("steps", block_size)):

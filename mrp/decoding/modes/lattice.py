@@ -35,21 +35,35 @@ from mrp.decoding.modes.speculative import (
     SelfSpeculative,
     Speculative,
     Verified,
+    stale_drafts,
 )
+from mrp.decoding.session import Session
+from mrp.errors import UserError
 
 MOST_WINDOW = 6  # K = W = 6 has 64 states: more than any forward takes along for little
 
 
 @dataclass(frozen=True)
 class Windowed(Verified):
-    """The verification of more orders than one; `window` is W."""
+    """The verification of more orders than one; `window` is W.
+
+    With `ahead`, a round that may finish a block takes the next block along, all masked, behind the
+    block with all its drafts made. What the backbone would put there is drafted in the next block's
+    first round, which otherwise has nothing to draft from.
+    """
 
     window: int = 2
+    ahead: bool = False
 
     @property
     def states(self) -> int:
-        """The sets of a round with all drafts."""
-        return len(draft_sets(self.most, self.window, torch.device("cpu")))
+        """The sets of a round with all drafts, and the next block."""
+        return len(draft_sets(self.most, self.window, torch.device("cpu"))) + self.ahead
+
+    @property
+    def looks_ahead(self) -> bool:
+        """As the mode was asked to."""
+        return self.ahead
 
     def candidates(self, block: Tensor, drafts: Drafts, useful: Tensor) -> Candidates:
         """The states of all sets; those that hold no more than the `useful` drafts are read."""
@@ -64,6 +78,15 @@ class Windowed(Verified):
         holds = (sets[:, :, None] >> place[:, None, :aside]) & 1
         states = torch.where(holds > 0, drafted[:, None, :aside], block[:, None])
         return Candidates(states, sets < (1 << useful)[:, None], sets)
+
+    def verify(self, session: Session, states: Tensor, read: Tensor, useful: Tensor) -> Tensor:
+        """One forward of all states, and of the next block where it is looked at."""
+        if not self.ahead:
+            return session.verify(states, read)
+        last = session.masked().sum(dim=1) <= useful + 1
+        hidden, following = session.verify_ahead(states, read, last)
+        session.keep_ahead(following)
+        return hidden
 
     def accept(
         self, picks: Drafts, drafts: Drafts, useful: Tensor, sets: Tensor | None
@@ -103,9 +126,30 @@ def draft_sets(k: int, window: int, device: torch.device) -> Tensor:
 
 @dataclass(frozen=True)
 class Lattice(Windowed, Speculative):
-    """The head's drafts."""
+    """The head's drafts; the first ones of a block, if there are any, are the backbone's own."""
 
     name: ClassVar[str] = "lattice"
+
+    def check(self, block_size: int) -> None:
+        """Besides the usual, a shortlist is of the current block, so it does not go with ahead."""
+        super().check(block_size)
+        if self.ahead and self.shortlist:
+            raise UserError(
+                f"mode {self.name!r}: ahead and shortlist={self.shortlist} do not go together: "
+                "leave one of the two out"
+            )
+
+    def draft(self, session: Session, useful: Tensor, k: int) -> Drafts:
+        """In a block's first round the head has no reveal to go by."""
+        if not self.ahead:
+            return super().draft(session, useful, k)
+        first = session.block_step[:, None] == 0
+        ours = super().draft(session, useful.masked_fill(first[:, 0], 0), k)
+        stale = stale_drafts(session, k, self.cap)
+        return Drafts(
+            torch.where(first, stale.positions, ours.positions),
+            torch.where(first, stale.tokens, ours.tokens),
+        )
 
 
 @dataclass(frozen=True)

@@ -103,7 +103,7 @@ class Verified(Mode):
         useful = (session.masked().sum(dim=1) - 1).clamp(0, plan).masked_fill(session.fresh, 0)
         drafts = self.draft(session, useful, plan)
         states, read, sets = self.candidates(block, drafts, useful)
-        hidden = session.verify(states, read)
+        hidden = self.verify(session, states, read, useful)
         picks, listed = session.pick_and_list(hidden, self.listed, states == session.mask_id)
         best = picks.capped(self.cap).best()
         best_token = picks.tokens.gather(2, best[..., None]).squeeze(2)
@@ -126,6 +126,10 @@ class Verified(Mode):
         states = chain(block, drafts)
         number = torch.arange(states.shape[1], device=block.device)
         return Candidates(states, number <= useful[:, None])
+
+    def verify(self, session: Session, states: Tensor, read: Tensor, useful: Tensor) -> Tensor:
+        """The hidden states [n, S, B, H] of the candidates."""
+        return session.verify(states, read)
 
     def accept(
         self, picks: Drafts, drafts: Drafts, useful: Tensor, sets: Tensor | None
@@ -162,6 +166,13 @@ def chain(block: Tensor, drafts: Drafts) -> Tensor:
         token = drafts.tokens[:, number, None, None].expand(-1, k - number, 1)
         states[:, number + 1 :].scatter_(2, position, token)
     return states
+
+
+def stale_drafts(session: Session, k: int, cap: float) -> Drafts:
+    """The `k` most confident picks of the hidden states that were kept."""
+    picks = session.pick(session.kept).capped(cap)
+    positions = picks.odds.sort(dim=1, stable=True).indices[:, :k]
+    return Drafts(positions, picks.tokens.gather(1, positions))
 
 
 @dataclass(frozen=True)
@@ -214,6 +225,4 @@ class SelfSpeculative(Verified):
 
     def draft(self, session: Session, useful: Tensor, k: int) -> Drafts:
         """The most confident of the still-masked positions, from the logits one token stale."""
-        picks = session.pick(session.kept).capped(self.cap)
-        positions = picks.odds.sort(dim=1, stable=True).indices[:, :k]
-        return Drafts(positions, picks.tokens.gather(1, positions))
+        return stale_drafts(session, k, self.cap)
