@@ -22,7 +22,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     figures = products.add_parser(
         "figures",
-        help="pareto, lookahead and remask as PDF, PNG, SVG and CSV",
+        help="headline, Pareto and five more as PDF, PNG, SVG and CSV",
         description="Draw the figures, each with a CSV of the numbers in it.",
     )
     findings = products.add_parser(
@@ -121,9 +121,10 @@ def run(args: argparse.Namespace) -> None:
             raise UserError(f"--figures {args.figures}: no such folder")
         files = [write_findings(results, args.out, args.figures)]
     else:
+        from mrp.report.comparisons import compare
         from mrp.report.figures import write_figures
 
-        files = write_figures(results.rows, args.out)
+        files = write_figures(compare(results), args.out)
     done = results.rows.drop_duplicates("job")["status"]
     print(f"{(done == 'done').sum()} of {len(done)} jobs have a record")
     for file in files:

@@ -2,119 +2,205 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
+from mrp.config import OPTIONS
 from mrp.report import style
 from mrp.report.comparisons import reference, select
+from mrp.report.settings import KNOBS, option_text, own_options
 
-KNOBS = {
-    "static": "steps",
-    "direct": "k",
-    "speculative": "k",
-    "self_speculative": "k",
-    "dynamic": "tau",
-    "remask": "tau",
-}
-SYMBOLS = {"steps": "steps", "k": "K", "tau": "τ"}
+# Other options are called by their names.
+SYMBOLS = {"k": "K", "tau": "τ", "gamma": "\N{GREEK SMALL LETTER GAMMA}"}
+
+
+@dataclass(frozen=True)
+class Place:
+    """One backbone on one task.
+
+    Attributes:
+        rows: with a record; of heads that were trained with several seeds, the first alone.
+        repeats: the rows of the other seeds.
+    """
+
+    backbone: str
+    task: str
+    rows: pd.DataFrame
+    repeats: pd.DataFrame
+
+    @property
+    def title(self) -> str:
+        """What stands above its panel."""
+        return f"{self.backbone} · {self.task.removeprefix('mrp_')}"
+
+    def seeds(self, row: pd.Series[Any]) -> pd.DataFrame:
+        """The rows that differ from `row` in the seed of the head alone."""
+        if self.repeats.empty:
+            return self.repeats
+        wanted = {name: None if pd.isna(row[name]) else row[name] for name in OPTIONS}
+        return select(self.repeats, mode=row["mode"], head_seed_of=row["head"], **wanted)
+
+
+def places(rows: pd.DataFrame) -> list[Place]:
+    """Every backbone and task in the suite's order."""
+    found = []
+    for (backbone, task), cell in rows.groupby(["backbone", "task"], sort=False):
+        done = select(cell, status="done")
+        repeated = done["head_seed_of"].notna()
+        found.append(Place(str(backbone), str(task), done[~repeated], done[repeated]))
+    return found
 
 
 @dataclass(frozen=True)
 class Curve:
-    """Rows of one backbone and task that differ in one knob alone, in its order."""
+    """Rows of one backbone and task that differ in one knob alone, in its order.
 
+    Attributes:
+        mode: of all rows.
+        name: the mode with all that differs from its usual way; in legends and CSV files.
+        variant: the same without the mode.
+        knob: an option, or "" for a mode that has none.
+    """
+
+    mode: str
     name: str
+    variant: str
     colour: str
-    marker: str
+    marker: Any
+    dashes: Any
     filled: bool
     knob: str
     rows: pd.DataFrame
 
-    def draw(self, axes: Any, x: str, errors: bool = False) -> Any:
-        """Plot accuracy in % over a column; returns the line."""
-        shown = self.rows.dropna(subset=[x])
-        y = 100 * shown["accuracy"]
-        if errors:
-            ends = [y - 100 * shown["accuracy_low"], 100 * shown["accuracy_high"] - y]
+    def knob_texts(self) -> list[str]:
+        """The knob's values as short texts."""
+        if not self.knob:
+            return [""] * len(self.rows)
+        values = [f"{value:g}" for value in self.rows[self.knob]]
+        return [value.removeprefix("0").replace("inf", "auto") for value in values]
+
+    def draw(
+        self,
+        axes: Any,
+        x: Sequence[float] | pd.Series[Any],
+        y: str,
+        ends: tuple[str, str] | None = None,
+        unit: float = 100,
+    ) -> Any:
+        """Plot `unit` times a column over x [rows], with its interval if `ends` are given."""
+        values, at = unit * self.rows[y], np.asarray(x, dtype=float)
+        if ends is not None:
+            low, high = (unit * self.rows[end] for end in ends)
             axes.errorbar(
-                *(shown[x], y, ends), fmt="none", ecolor=self.colour, elinewidth=0.7, alpha=0.6
+                *(at, values, np.clip([values - low, high - values], 0, None)),
+                fmt="none",
+                ecolor=self.colour,
+                elinewidth=0.7,
+                alpha=0.55,
             )
         (line,) = axes.plot(
-            *(shown[x], y),
+            *(at, values),
             label=self.name,
             color=self.colour,
             marker=self.marker,
             markerfacecolor=self.colour if self.filled else "white",
-            markeredgewidth=0.9,
-            linestyle="-" if self.filled else (0, (4, 2)),
+            markeredgewidth=0.7,
+            linestyle=self.dashes,
         )
         return line
 
 
-def cells(rows: pd.DataFrame) -> Iterator[tuple[str, str, pd.DataFrame]]:
-    """(backbone, task, finished rows) of every cell in the suite's order."""
-    for (backbone, task), cell in rows.groupby(["backbone", "task"], sort=False):
-        yield str(backbone), str(task), select(cell, status="done")
+def curves(
+    place: Place, modes: Sequence[str] | None = None, known: Sequence[str] = ()
+) -> list[Curve]:
+    """The curves of some modes (None: all); static means the controls with fewer steps.
 
-
-def curves(cell: pd.DataFrame, modes: tuple[str, ...]) -> list[Curve]:
-    """The curves of some modes in one cell; static means the control with fewer steps."""
+    Args:
+        known: all modes of the suite, so that a mode looks the same in all its figures.
+    """
+    look = style.looks(known or dict.fromkeys(place.rows["mode"]))
     found = []
-    keys = ["mode", "head", "condition", "rule", "delta", "scale", "shortlist"]
-    chosen = cell[cell["mode"].isin(modes)]
-    for _, rows in chosen.groupby(keys, sort=False, dropna=False):
-        first = rows.iloc[0]
-        knob = KNOBS[first["mode"]]
-        shown = rows.dropna(subset=[knob]).sort_values(knob)
-        if shown.empty:
+    for mode, rows in place.rows.groupby("mode", sort=False):
+        if modes is not None and mode not in modes:
             continue
-        found.append(
-            Curve(
-                name=curve_name(first),
-                colour=style.MODE_COLOURS[first["mode"]],
-                marker=_marker(first),
-                filled=first["head_source"] != "trained",
-                knob=knob,
-                rows=shown,
+        knob = knob_of(rows)
+        rows = rows.dropna(subset=[knob]) if knob else rows
+        keys = ["head", *(name for name in OPTIONS if name != knob)]
+        for number, part in enumerate(split(rows, keys)):
+            first = part.iloc[0]
+            found.append(
+                Curve(
+                    mode=str(mode),
+                    name=curve_name(first, knob),
+                    variant=variant_name(first, knob),
+                    colour=look[str(mode)].colour,
+                    marker=look[str(mode)].marker,
+                    dashes=style.DASHES[number % len(style.DASHES)],
+                    filled=not first["trained_here"],
+                    knob=knob,
+                    rows=part.sort_values(knob) if knob else part,
+                )
             )
-        )
     return found
 
 
-def _marker(row: pd.Series[Any]) -> str:
-    if row["rule"] == "residual":
-        return style.RESIDUAL_MARKER
-    if row["condition"] == "masked":
-        return style.MASKED_MARKER
-    return style.MARKERS.get(row["head_variant"], style.OTHER_MARKER)
+def split(rows: pd.DataFrame, columns: Sequence[str]) -> list[pd.DataFrame]:
+    """Rows by the values of columns, in order of appearance; missing values are equal.
+
+    Much faster than pandas' own grouping, where the columns are many and the rows few.
+    """
+    found: dict[tuple[Any, ...], list[int]] = {}
+    values = zip(*(rows[name] for name in columns), strict=True)
+    for number, key in enumerate(values):
+        found.setdefault(tuple(None if pd.isna(v) else v for v in key), []).append(number)
+    return [rows.iloc[numbers] for numbers in found.values()]
 
 
-def curve_name(row: pd.Series[Any]) -> str:
+def knob_of(rows: pd.DataFrame) -> str:
+    """The option along which a mode's runs make a curve: of those that it needs, what varies most.
+
+    "" for a mode that needs none.
+    """
+    varied = {name: rows[name].dropna().nunique() for name in KNOBS}
+    best = max(varied, key=lambda name: varied[name])
+    return best if varied[best] else ""
+
+
+def symbol(knob: str) -> str:
+    """What a knob is called beside points."""
+    return SYMBOLS.get(knob, knob)
+
+
+def curve_name(row: pd.Series[Any], knob: str) -> str:
     """A curve's name in legends and in the CSV files."""
-    mode = str(row["mode"]).replace("_", "-")
-    if mode == "static":
+    if row["mode"] == "static":
         return "no head: static, fewer steps"
-    parts = [mode]
+    mode, variant = mode_name(row["mode"]), variant_name(row, knob)
+    return f"{mode}, {variant}" if variant else mode
+
+
+def mode_name(mode: str) -> str:
+    """A mode's name for readers."""
+    return str(mode).replace("_", "-")
+
+
+def variant_name(row: pd.Series[Any], knob: str) -> str:
+    """The head and the options that differ from the mode's usual ones, the knob aside."""
+    parts = []
     if not pd.isna(row["head"]):
-        trained = row["head_source"] == "trained"
-        parts.append(f"{row['head']} (trained here)" if trained else str(row["head"]))
-    if mode == "remask" and row["condition"] != "revealed":
-        parts.append(f"{row['condition']} ids")
-    if mode == "remask" and row["rule"] != "confidence":
-        parts.append(f"|W r| > {row['delta']:g}")
-    if not pd.isna(row["scale"]) and row["scale"] != 1:
-        parts.append(f"scale {row['scale']:g}")
-    if not pd.isna(row["shortlist"]) and row["shortlist"]:
-        parts.append(f"shortlist {row['shortlist']:.0f}")
-    return ", ".join(parts)
+        parts.append(f"{row['head']} (trained here)" if row["trained_here"] else str(row["head"]))
+    knobs = [name for name in KNOBS if name != knob and not pd.isna(row[name])]
+    parts += [f"{symbol(name)} {row[name]:g}" for name in knobs]
+    return ", ".join([*parts, *(option_text(*item) for item in own_options(row).items())])
 
 
-def static_point(axes: Any, cell: pd.DataFrame, x: float) -> Any:
+def static_point(axes: Any, place: Place, x: float) -> Any:
     """Mark static's accuracy at `x`; None without its record."""
-    row = reference(cell)
+    row = reference(place.rows)
     if row is None:
         return None
     (point,) = axes.plot(
@@ -122,21 +208,26 @@ def static_point(axes: Any, cell: pd.DataFrame, x: float) -> Any:
         [100 * row["accuracy"]],
         label="static",
         color=style.BLACK,
-        marker="*",
-        markersize=8,
+        marker=style.STATIC_MARKER,
+        markersize=7,
         linestyle="none",
         zorder=5,
     )
     return point
 
 
-def plotted(curve: Curve, backbone: str, task: str) -> pd.DataFrame:
-    """A curve's numbers for the CSV file."""
-    columns = ["mode", "head", curve.knob, "n", "accuracy", "accuracy_low", "accuracy_high"]
-    columns += ["tpf", "time_ratio", "time_ratio_low", "time_ratio_high", "job"]
-    shown = curve.rows[columns].rename(columns={curve.knob: "value"})
-    shown.insert(2, "knob", curve.knob)
-    shown.insert(0, "curve", curve.name)
-    shown.insert(0, "task", task)
-    shown.insert(0, "backbone", backbone)
-    return shown
+def plotted(place: Place, name: str, knob: str, rows: pd.DataFrame) -> pd.DataFrame:
+    """Rows of a curve as numbers for a CSV file."""
+    columns = ["mode", "head", "head_seed_of", "head_layers", "n"]
+    for measure in ("accuracy", "tpf", "time_ratio"):
+        columns += [measure, f"{measure}_low", f"{measure}_high"]
+    columns += ["acceptance", "job"]
+    shown = rows[columns]
+    first: dict[str, Any] = {"backbone": place.backbone, "task": place.task}
+    first |= {"curve": name, "knob": knob, "value": rows[knob] if knob else np.nan}
+    return pd.concat([pd.DataFrame(first, index=rows.index), shown], axis=1)
+
+
+def shifts(n: int, step: float) -> Iterator[float]:
+    """Small shifts around 0 that keep n error bars apart."""
+    return iter([float(shift) for shift in (np.arange(n) - (n - 1) / 2) * step])

@@ -1,9 +1,11 @@
-"""How the figures look: one place for colours, markers, fonts and file formats."""
+"""How the figures look: one place for colours, markers, fonts, sizes and file formats."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -12,39 +14,75 @@ import matplotlib
 matplotlib.use("Agg")
 
 import matplotlib.pyplot as plt
+from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 
 from mrp.io import atomic_write
 
-COLUMN = 3.4  # inches: a column of a two-column paper; every panel is as wide
+COLUMN, FULL = 3.3, 6.8  # inches: one column and the full width of a two-column paper
 FORMATS = ("pdf", "png", "svg")
 
-# Okabe and Ito's colours, which people with any colour vision tell apart.
-BLACK, GREY = "#1a1a1a", "#8c8c8c"
+# Okabe and Ito's colours, which people with any colour vision tell apart, and Tol's where they end.
+BLACK, GREY, FAINT = "#1a1a1a", "#8c8c8c", "#d9d9d9"
 ORANGE, SKY, GREEN, BLUE = "#e69f00", "#56b4e9", "#009e73", "#0072b2"
 VERMILLION, PURPLE = "#d55e00", "#cc79a7"
-MODE_COLOURS = {
-    "static": GREY,
-    "direct": BLUE,
-    "speculative": GREEN,
-    "self_speculative": PURPLE,
-    "dynamic": ORANGE,
-    "remask": VERMILLION,
+INDIGO, WINE, OLIVE, BROWN, SLATE = "#332288", "#882255", "#999933", "#7a4b1e", "#4a6072"
+VIOLET = "#8f6bd1"
+
+
+@dataclass(frozen=True)
+class Look:
+    """How a mode is drawn, wherever it is: no two modes share a colour or a marker."""
+
+    colour: str
+    marker: Any  # as matplotlib calls it
+
+
+LOOKS = {
+    "static": Look(GREY, "D"),
+    "direct": Look(BLUE, "o"),
+    "speculative": Look(GREEN, "s"),
+    "self_speculative": Look(PURPLE, "v"),
+    "lattice": Look(INDIGO, "h"),
+    "self_lattice": Look(VIOLET, "H"),
+    "dynamic": Look(ORANGE, "^"),
+    "remask": Look(VERMILLION, "X"),
+    "wino": Look(WINE, "<"),
+    "factor": Look(SKY, ">"),
+    "entropy": Look(OLIVE, "p"),
+    "klass": Look(BROWN, "P"),
+    "freedave": Look(SLATE, "d"),
 }
-# Colour is never the only sign: a head has its marker as well, whoever uses it.
-MARKERS = {"default": "o", "k2": "s", "direct": "^"}
+# For modes that have no line above, in the order of their names.
+SPARE = [
+    Look(colour, marker)
+    for marker, colour in product(
+        ((4, 1, 0), (6, 1, 0), "8", (5, 0, 180)),  # stars of 4 and 6 rays, an octagon, a pentagon
+        ("#117733", "#aa4499", "#5e4fa2", "#b2182b", "#01665e", "#bf812d"),
+    )
+]
+STATIC_MARKER = "*"  # the baseline
 HEAD_COLOURS = {"default": BLUE, "k2": GREEN, "direct": VERMILLION}
-OTHER_MARKER = "D"  # modes without a head
-# Ways of remasking that differ from the usual one.
-MASKED_MARKER, RESIDUAL_MARKER = "v", "P"
+HEAD_MARKERS = {"default": "o", "k2": "s", "direct": "^"}
+# For what has no colour of its own: variants of one mode, one after the other.
+SERIES = tuple(
+    Look(colour, marker)
+    for colour, marker in (
+        *((VERMILLION, "X"), (BLUE, "o"), (GREEN, "s"), (PURPLE, "v"), (BROWN, "P")),
+        *((SKY, ">"), (INDIGO, "h"), (OLIVE, "p"), (WINE, "<"), (SLATE, "d")),
+    )
+)
+DASHES: tuple[Any, ...] = ("-", (0, (4, 1.6)), (0, (1.2, 1.2)), (0, (5, 1.4, 1.2, 1.4)))
 
 SETTINGS: dict[str, Any] = {
     "font.family": "DejaVu Sans",  # comes with matplotlib: the same file on every machine
-    "font.size": 7.5,
-    "axes.titlesize": 8.5,
+    "font.size": 6.8,
+    "axes.titlesize": 7.2,
     "axes.titleweight": "bold",
     "axes.titlelocation": "left",
-    "axes.labelsize": 8,
+    "axes.titlepad": 4,
+    "axes.labelsize": 6.8,
+    "axes.labelpad": 2,
     "axes.spines.top": False,
     "axes.spines.right": False,
     "axes.linewidth": 0.6,
@@ -53,21 +91,28 @@ SETTINGS: dict[str, Any] = {
     "axes.axisbelow": True,
     "axes.xmargin": 0.06,
     "axes.ymargin": 0.09,  # room for labels above the best points
-    "grid.color": "#e6e6e6",
+    "grid.color": "#ebebeb",
     "grid.linewidth": 0.5,
-    "xtick.labelsize": 7,
-    "ytick.labelsize": 7,
+    "xtick.labelsize": 6.2,
+    "ytick.labelsize": 6.2,
     "xtick.major.width": 0.6,
     "ytick.major.width": 0.6,
+    "xtick.major.size": 2.4,
+    "ytick.major.size": 2.4,
+    "xtick.major.pad": 2,
+    "ytick.major.pad": 2,
     "xtick.color": "#333333",
     "ytick.color": "#333333",
-    "lines.linewidth": 1.1,
-    "lines.markersize": 3.8,
+    "lines.linewidth": 1.0,
+    "lines.markersize": 3.6,
     "legend.frameon": False,
-    "legend.fontsize": 7.2,
-    "legend.handlelength": 2.4,
-    "figure.constrained_layout.use": True,
-    "savefig.dpi": 200,
+    "legend.fontsize": 6.5,
+    "legend.handlelength": 2.2,
+    "legend.columnspacing": 1.4,
+    "legend.labelspacing": 0.35,
+    "figure.constrained_layout.h_pad": 0.035,
+    "figure.constrained_layout.w_pad": 0.035,
+    "savefig.dpi": 240,
     "pdf.fonttype": 42,  # TrueType inside the file, so that text stays text
     "svg.fonttype": "path",  # glyphs as outlines: the same picture without the font
     "svg.hashsalt": "mrp",
@@ -80,6 +125,28 @@ METADATA: dict[str, dict[str, Any]] = {
 }
 
 
+def looks(modes: Iterable[str]) -> Mapping[str, Look]:
+    """The looks of modes; one that LOOKS does not know takes the next spare one."""
+    wanted = dict.fromkeys(modes)
+    unknown = sorted(set(wanted) - set(LOOKS))
+    spare = {mode: SPARE[number % len(SPARE)] for number, mode in enumerate(unknown)}
+    return {mode: LOOKS.get(mode) or spare[mode] for mode in wanted}
+
+
+def for_text(colour: str) -> str:
+    """A colour for small text: darkened until its contrast to white is 4.5 (WCAG AA)."""
+    parts = to_rgb(colour)
+    while _contrast_to_white(parts) < 4.5:
+        parts = tuple(0.95 * part for part in parts)  # type: ignore[assignment]
+    return "#" + "".join(f"{int(255 * part):02x}" for part in parts)
+
+
+def _contrast_to_white(parts: Iterable[float]) -> float:
+    linear = [p / 12.92 if p <= 0.04045 else ((p + 0.055) / 1.055) ** 2.4 for p in parts]
+    light = sum(w * p for w, p in zip((0.2126, 0.7152, 0.0722), linear, strict=True))
+    return 1.05 / (light + 0.05)
+
+
 @contextmanager
 def styled() -> Iterator[None]:
     """Draw in this style, and leave matplotlib's settings as they were."""
@@ -87,31 +154,43 @@ def styled() -> Iterator[None]:
         yield
 
 
-def panels(rows: int, columns: int, height: float) -> tuple[Figure, list[list[Any]]]:
-    """A figure of panels, `height` inches each, with room for the legend below."""
-    size = (COLUMN * columns, height * rows + 0.7)
-    figure, axes = plt.subplots(rows, columns, figsize=size, squeeze=False)
+def panels(
+    rows: int, columns: int, height: float, **options: Any
+) -> tuple[Figure, list[list[Any]]]:
+    """A figure of panels, `height` inches each: a column wide, or the full width for several."""
+    size = (COLUMN if columns == 1 else FULL, height * rows + 0.45)
+    figure, axes = plt.subplots(
+        rows, columns, figsize=size, squeeze=False, layout="constrained", **options
+    )
     return figure, [list(row) for row in axes]
 
 
 def legend(figure: Figure, handles: Sequence[Any], note: str = "") -> None:
-    """One legend for all panels, each entry once, below them."""
+    """One legend for all panels, each entry once, below them; `note` explains what is no entry.
+
+    The figure grows by what the legend needs, so that panels keep their size.
+    """
     by_label = {str(handle.get_label()): handle for handle in handles}
-    columns = max(2, int(figure.get_size_inches()[0] / 2.2))
+    width, height = figure.get_size_inches()
+    longest = max((len(label) for label in by_label), default=0)
+    columns = max(1, min(len(by_label), int(width / (0.45 + 0.052 * longest))))
+    lines = -(-len(by_label) // columns) + (note.count("\n") + 1 if note else 0)
+    figure.set_size_inches(width, height + 0.125 * lines)
     figure.legend(
         by_label.values(),
         by_label.keys(),
         loc="outside lower center",
-        ncols=min(columns, max(1, len(by_label))),
+        ncols=columns,
         title=note or None,
-        title_fontsize=7,
+        title_fontsize=6.3,
     )
 
 
 def freeze(figure: Figure) -> None:
     """Settle the layout for good, so that places measured now are those in the files."""
-    figure.draw_without_rendering()
-    figure.set_layout_engine("none")
+    if figure.get_layout_engine() is not None:
+        figure.draw_without_rendering()
+        figure.set_layout_engine(None)  # "none" would let every format be drawn twice
 
 
 def save(figure: Figure, out: Path, name: str) -> list[Path]:

@@ -1,0 +1,135 @@
+"""lookahead: what each head is worth over K, in accuracy (direct) and in acceptance (lossless)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from mrp.report import style
+from mrp.report.comparisons import reference
+from mrp.report.curves import Curve, Place, curves, places, plotted, shifts
+from mrp.report.figures.parts import Drawing, joined, layout, outer_labels, say, seeds_note
+from mrp.report.statistics import wilson
+from mrp.report.tables import control_at
+
+DIRECT = "direct"  # in the upper panels; the lower ones have every mode that verifies drafts
+BY_HEAD = (DIRECT, "speculative")
+OBJECTIVES = {"default": "residual", "k2": "residual, chained", "direct": "direct objective"}
+
+
+def lookahead(rows: pd.DataFrame) -> Drawing:
+    """Over K: accuracy of direct decoding above, share of accepted drafts below; a curve a head."""
+    found = places(rows)
+    modes = list(dict.fromkeys(rows["mode"]))
+    drafted = set(rows.loc[rows["acceptance"].notna(), "mode"])
+    drafting = [mode for mode in modes if mode in drafted]
+    figure, placed = layout(found, 2 if drafting else 1, 1.45)
+    handles: list[Any] = []
+    numbers: list[pd.DataFrame] = []
+    for place, panels in placed:
+        direct = heads(curves(place, (DIRECT,), modes))
+        control = _control(place, direct)
+        shown = [*direct, *([control] if control is not None else [])]
+        panels[0].set_ylabel("direct:\naccuracy, %")
+        handles += _over_k(panels[0], place, shown, "accuracy", ("accuracy_low", "accuracy_high"))
+        static = reference(place.rows)
+        if static is not None and shown:
+            level = 100 * static["accuracy"]
+            line = {"color": style.BLACK, "linewidth": 0.8, "linestyle": ":", "label": "static"}
+            handles.append(panels[0].axhline(level, **line))
+        numbers += [plotted(place, each.name, each.knob, each.rows) for each in shown]
+        if not drafting:
+            continue
+        panels[1].set_ylabel("lossless:\naccepted, %")
+        verified = heads([with_acceptance(each) for each in curves(place, drafting, modes)])
+        verified = [each for each in verified if each.knob == "k"]
+        handles += _over_k(panels[1], place, verified, "acceptance", ACCEPTANCE)
+        numbers += [plotted(place, each.name, each.knob, each.rows) for each in verified]
+    for _, panels in placed:
+        panels[-1].set_xlabel("lookahead K")
+    outer_labels(figure)
+    style.legend(figure, handles, seeds_note(rows))
+    return Drawing(figure, joined(numbers))
+
+
+ACCEPTANCE = ("acceptance_low", "acceptance_high")
+
+
+def with_acceptance(curve: Curve) -> Curve:
+    """The curve's rows that verified drafts, with an interval of the share of accepted drafts.
+
+    The drafts of one round depend on each other, so a round counts as one trial: Wilson's interval
+    for as many trials as there were rounds.
+    """
+    rows = curve.rows.dropna(subset=["acceptance"])
+    spans = [wilson(a * n, n) for a, n in zip(rows["acceptance"], rows["verify"], strict=True)]
+    ends = {"acceptance_low": [s.low for s in spans], "acceptance_high": [s.high for s in spans]}
+    return replace(curve, rows=rows.assign(**ends))
+
+
+def heads(found: Sequence[Curve]) -> list[Curve]:
+    """Curves of direct and speculative decoding in their head's colour and marker; others as is.
+
+    Of heads of one kind that differ in depth only the one with most values of K is kept: the others
+    are the depth figure's.
+    """
+    kept: dict[tuple[str, ...], Curve] = {}
+    for curve in found:
+        if curve.rows.empty:
+            continue
+        first = curve.rows.iloc[0]
+        if pd.isna(first["head"]):
+            kept[curve.name,] = curve
+            continue
+        kind = str(first["head_variant"])
+        options = curve.variant.removeprefix(str(first["head"]))
+        key = (curve.mode, kind, options, str(first["head_source"]), str(first["head_reveal"]))
+        if key in kept and len(curve.rows) <= len(kept[key].rows):
+            continue
+        before = sum(other[:2] == key[:2] for other in kept if other != key)
+        kept[key] = replace(curve, dashes=style.DASHES[before % len(style.DASHES)])
+        if curve.mode in BY_HEAD:
+            look = style.Look(style.HEAD_COLOURS[kind], style.HEAD_MARKERS[kind])
+            name = f"{first['head']}: {OBJECTIVES[kind]}{options}"
+            kept[key] = replace(kept[key], name=name, colour=look.colour, marker=look.marker)
+    return list(kept.values())
+
+
+def _over_k(
+    panel: Any, place: Place, shown: Sequence[Curve], measure: str, ends: tuple[str, str]
+) -> list[Any]:
+    """Draw curves over K, the other seeds' values as faint points; returns legend entries."""
+    if not shown:
+        say(panel, "no records")
+        return []
+    handles = []
+    for curve, shift in zip(shown, shifts(len(shown), 0.05), strict=True):
+        finite = curve.rows[np.isfinite(curve.rows["k"])]
+        drawn = replace(curve, rows=finite)
+        handles.append(drawn.draw(panel, finite["k"] + shift, measure, ends))
+        for _, row in finite.iterrows():
+            seeds = place.seeds(row)
+            if seeds.empty:
+                continue
+            at = [row["k"] + shift] * len(seeds)
+            panel.plot(at, 100 * seeds[measure], "_", color=curve.colour, markersize=7)
+    ks = sorted({int(k) for curve in shown for k in curve.rows["k"] if np.isfinite(k)})
+    panel.set_xticks(ks)
+    panel.set_ylim(0, 102)
+    return handles
+
+
+def _control(place: Place, shown: Sequence[Curve]) -> Curve | None:
+    """The static runs with as few steps as direct decoding with K has, placed at that K."""
+    ks = sorted({int(k) for curve in shown for k in curve.rows["k"]})
+    rows = {k: row for k in ks if (row := control_at(place.rows, k)) is not None}
+    if not rows:
+        return None
+    frame = pd.DataFrame(list(rows.values())).assign(k=list(rows))
+    look = style.LOOKS["static"]
+    name = "no head: static at the same TPF"
+    return Curve("static", name, "", look.colour, look.marker, style.DASHES[1], False, "k", frame)
