@@ -24,6 +24,7 @@ FreeDave); the window is ours.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
 from typing import ClassVar
 
 import torch
@@ -112,16 +113,18 @@ class Windowed(Verified):
         return at.squeeze(1), accepted
 
 
+@cache
 def draft_sets(k: int, window: int, device: torch.device) -> Tensor:
     """The sets of K drafts, draft i (from 0) being bit i, [S]: the empty one first.
 
-    Made of ranges alone, so that a captured graph needs nothing from the host.
+    Made once and kept: a round is run before it is captured, and its graph reads this tensor.
     """
-    sets = []
-    for lacking in range(k):
-        some = torch.arange(1 << min(window - 1, k - 1 - lacking), device=device)
-        sets.append((some << (lacking + 1)) + (1 << lacking) - 1)
-    return torch.cat((*sets, torch.full((1,), (1 << k) - 1, device=device)))
+    sets = [
+        (beyond << (lacking + 1)) + (1 << lacking) - 1
+        for lacking in range(k)
+        for beyond in range(1 << min(window - 1, k - 1 - lacking))
+    ]
+    return torch.tensor([*sets, (1 << k) - 1], device=device)
 
 
 @dataclass(frozen=True)
