@@ -15,6 +15,8 @@ from pathlib import Path
 import pytest
 import yaml
 
+from tests.workflow.planner import dry_run
+
 SOURCE = Path(__file__).parents[2]
 PARTS = ("Snakefile", "environment.yml", "config", "mrp", "profiles", "workflow")
 
@@ -49,6 +51,8 @@ class Repo:
         """Run the workflow; stdout and stderr come together."""
         command = self.command(*targets, suite=suite, config=config)
         command[3:3] = options
+        if {"-n", "--lint"} & {*options}:
+            return dry_run(command[3:], self.path, self.environment())
         return subprocess.run(
             command,
             cwd=self.path,

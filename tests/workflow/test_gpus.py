@@ -3,24 +3,17 @@
 from __future__ import annotations
 
 import re
-import subprocess
-import sys
 
 import pytest
 
 from tests.workflow.conftest import Repo
+from tests.workflow.planner import dry_run
 
 
 def plan(repo: Repo, visible: int, *words: str) -> tuple[int, str]:
     """Exit code and output of a dry run with this many pretended GPUs."""
-    done = subprocess.run(
-        [sys.executable, "-m", "snakemake", "-n", "-p", *words],
-        cwd=repo.path,
-        env={**repo.environment(), "MRP_FAKE_GPUS": str(visible)},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    )
+    environment = {**repo.environment(), "MRP_FAKE_GPUS": str(visible)}
+    done = dry_run(["-n", "-p", *words], repo.path, environment)
     return done.returncode, done.stdout
 
 

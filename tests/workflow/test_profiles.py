@@ -7,7 +7,6 @@ import json
 import os
 import re
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +15,7 @@ import yaml
 from snakemake.cli import get_argument_parser
 
 from tests.workflow.conftest import SOURCE, Repo
+from tests.workflow.planner import dry_run
 
 PROFILES = SOURCE / "profiles"
 PLUGINS = {
@@ -51,14 +51,8 @@ def test_the_plan_is_the_local_one_with_gpus(profile: str, fresh: Repo) -> None:
         pytest.skip("pip install 'mrp[cluster]'")
     environment = {**fresh.environment(), "MRP_FAKE_GPUS": "0"}
     options = f"-n -p --profile profiles/{profile} --config suite=micro gpus_per_training=2"
-    done = subprocess.run(
-        [sys.executable, "-m", "snakemake", *options.split()],
-        cwd=fresh.path,
-        env=environment,
-        capture_output=True,
-        text=True,
-    )
-    said = done.stdout + done.stderr
+    done = dry_run(options.split(), fresh.path, environment)
+    said = done.stdout
     assert done.returncode == 0, said
     jobs = re.findall(r"^Job \d+: (.*?)(?: \(progress.*)?$", said, re.MULTILINE)
     reports = ("Write ", "Draw ")
