@@ -13,8 +13,11 @@ block x with hidden states h of the backbone:
     mask them again in x
 
 Each token is so judged as a guess, from what the other half says. Halves that take turns by
-confidence are equally sure, so that each has something to say about the other; by position, by
-stretches, or the surer half against the other recovered less.
+confidence are equally sure, so that each has something to say about the other; turns by position
+recover as much, two stretches or the surer half against the rest less. `floor` is tau unless it is
+given. At equal tokens per forward a low tau with a high floor, eager to reveal and strict to keep,
+is the better use of the two. Two thresholds are wino's idea too, where the backbone is the judge, a
+round later; here it is the head, within the step.
 """
 
 from __future__ import annotations
