@@ -28,6 +28,7 @@ SPECIAL = {
     "|": r"$|$",
     "\N{MINUS SIGN}": "$-$",
     "\N{MULTIPLICATION SIGN}": r"$\times$",
+    "\N{PLUS-MINUS SIGN}": r"$\pm$",
     "\N{EN DASH}": "--",
     "\N{MIDDLE DOT}": r"\textperiodcentered{}",
     "\N{GREEK SMALL LETTER TAU}": r"$\tau$",

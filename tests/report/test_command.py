@@ -35,7 +35,7 @@ def test_wrong_paths_are_one_line(written: Written, tmp_path: Path) -> None:
 
 
 def test_help_is_complete(capsys: pytest.CaptureFixture[str]) -> None:
-    for product in ("tables", "figures"):
+    for product in ("tables", "figures", "findings"):
         with pytest.raises(SystemExit):
             call(product, "--help")
         text = capsys.readouterr().out

@@ -12,6 +12,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mrp.report.ablations import build_ablations
+from mrp.report.cells import Table
+from mrp.report.contest import build_contest
+from mrp.report.frame import Results
 from mrp.report.latex import escape, latex
 from mrp.report.tables import build_tables
 
@@ -19,12 +23,17 @@ PDFLATEX = shutil.which("pdflatex")
 
 
 @pytest.fixture(scope="module")
-def text(rows: pd.DataFrame) -> str:
-    return latex("embedded_x", build_tables(rows, None))
+def tables(results: Results, rows: pd.DataFrame) -> list[Table]:
+    more = [*build_contest(results, rows), *build_ablations(results, rows)]
+    return [*build_tables(rows, None), *more]
 
 
-def test_every_row_has_every_column(text: str, rows: pd.DataFrame) -> None:
-    tables = build_tables(rows, None)
+@pytest.fixture(scope="module")
+def text(tables: list[Table]) -> str:
+    return latex("embedded_x", tables)
+
+
+def test_every_row_has_every_column(text: str, tables: list[Table]) -> None:
     parts = text.split(r"\begin{longtable}")[1:]
     assert len(parts) == len(tables)
     for part, table in zip(parts, tables, strict=True):
@@ -44,7 +53,7 @@ def test_no_text_is_a_command(text: str) -> None:
     escaped = escape(text)
     bare = re.sub(r"\\(textbackslash\{\}|\^\{\}|~\{\}|[{}$&#%_])", "", escaped)
     bare = bare.replace("\\textperiodcentered{}", "")
-    bare = re.sub(r"\$(-|\\times|\\tau|\\delta|<|>|\|)\$", "", bare)
+    bare = re.sub(r"\$(-|\\times|\\pm|\\tau|\\delta|<|>|\|)\$", "", bare)
     assert not set(bare) & set("\\{}$&#%_^~")
 
 

@@ -18,7 +18,8 @@ const bodies = table => [...table.tBodies].filter(body => body.dataset.title);
 const rowsOf = body => [...body.rows].filter(row => !row.classList.contains("group"));
 const jobsOf = row => [...new Set([...row.querySelectorAll("[data-job]")].map(c => c.dataset.job))];
 
-// ---- filter: a row stays if one of its jobs has every chosen value; the baseline always stays ----
+// ---- filter: a row stays if one of its jobs has every chosen value; the baseline always stays, and
+// so do means over tasks, whose groups are of a backbone alone ------------------------------------
 
 function matches(job) {
   return FACETS.slice(2).every(name => !chosen[name] || JOBS[job]?.[name] === chosen[name]);
@@ -30,14 +31,16 @@ function filter() {
   for (const table of tables) {
     for (const body of bodies(table)) {
       const [backbone, task] = body.dataset.title.split(" \u00b7 ");
+      const pooled = task === undefined;
       const here = (!chosen.backbone || chosen.backbone === backbone) &&
-        (!chosen.task || chosen.task === task);
+        (pooled || !chosen.task || chosen.task === task);
       let any = false;
       for (const row of rowsOf(body)) {
         const reference = row.classList.contains("reference");
-        const fits = here && (reference || !narrowed || jobsOf(row).some(matches));
+        const fits = here && (reference || pooled || !narrowed || jobsOf(row).some(matches));
         row.hidden = !fits;
-        if (!reference) { all += 1; shown += fits; any ||= fits; }
+        if (!reference) any ||= fits;
+        if (!reference && !pooled) { all += 1; shown += fits; }
       }
       body.hidden = !any;
     }
@@ -49,7 +52,7 @@ function filters() {
   const bar = document.getElementById("filters");
   const titles = tables.flatMap(bodies).map(body => body.dataset.title.split(" \u00b7 "));
   const values = {
-    backbone: titles.map(t => t[0]), task: titles.map(t => t[1]),
+    backbone: titles.map(t => t[0]), task: titles.map(t => t[1] ?? ""),
     ...Object.fromEntries(FACETS.slice(2).map(n => [n, Object.values(JOBS).map(j => j[n] ?? "")])),
   };
   for (const name of FACETS) {
