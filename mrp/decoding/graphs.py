@@ -4,18 +4,26 @@ A shape is the number of lanes, the mode's plan, and how many finished blocks ri
 riders are rounded up, so that there are few shapes; lanes without a sample compute something that
 nobody reads, and riders without a block point at the scratch lane. A round that is met for the
 first time runs eagerly, which also compiles its kernels, and is captured right after.
+
+A prompt's prefill likewise, its number of blocks rounded up; long ones run as they are, since
+launching is no longer what they take.
 """
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import NamedTuple, TypeVar
 
 import torch
 from torch import Tensor
 
+from mrp.decoding.blocks import Blocks, join, plain
 from mrp.decoding.forwards import EagerForwards
 from mrp.decoding.modes.base import Mode
 from mrp.decoding.session import Session
+
+MOST_PREFILL = 32  # blocks of a prefill of rounded length
+T = TypeVar("T")
 
 
 class Shape(NamedTuple):
@@ -70,6 +78,21 @@ class FixedRounds:
         finally:
             session.n, session.exact = used, True
 
+    def prefill(self, blocks: Blocks) -> None:
+        """Prefill blocks of prompts; see `Session.prefill`."""
+        count = len(blocks.ids)
+        if count > MOST_PREFILL:
+            self.session.prefill(blocks)
+            return
+        spare = power_of_two(count, MOST_PREFILL) - count
+        row = blocks.row.new_full((spare,), self.session.scratch)
+        nothing = plain(blocks.ids.new_zeros(spare, blocks.ids.shape[1]), row, 0 * row)
+        self.fill(join((blocks, nothing)))
+
+    def fill(self, blocks: Blocks) -> None:
+        """A prefill of this shape."""
+        self.session.prefill(blocks)
+
     def read(self) -> Tensor:
         """The board of the lanes in use, [n, 3, B], on the host."""
         n = self.session.n
@@ -86,6 +109,7 @@ class GraphRounds(FixedRounds):
         super().__init__(session, mode)
         self.pool = torch.cuda.graph_pool_handle()
         self.captured: dict[Shape, tuple[torch.cuda.CUDAGraph, frozenset[str]]] = {}
+        self.prefills: dict[int, tuple[torch.cuda.CUDAGraph, Blocks]] = {}  # by number of blocks
 
     def ready(self, shape: Shape) -> bool:
         """Whether it has been captured."""
@@ -97,20 +121,38 @@ class GraphRounds(FixedRounds):
             graph, unread = self.captured[shape]
             graph.replay()
             return unread
+        play = super().play
+        self.captured[shape] = self.capture(lambda: play(shape))
+        return self.captured[shape][1]
+
+    def fill(self, blocks: Blocks) -> None:
+        """A prefill of this shape, likewise."""
+        count = len(blocks.ids)
+        if count in self.prefills:
+            graph, inputs = self.prefills[count]
+            for old, new in zip(inputs[:5], blocks[:5], strict=True):
+                old.copy_(new)
+            graph.replay()
+        else:
+            inputs = blocks.each(torch.clone)
+            graph, _ = self.capture(lambda: self.session.prefill(inputs))
+            self.prefills[count] = graph, inputs
+
+    def capture(self, work: Callable[[], T]) -> tuple[torch.cuda.CUDAGraph, T]:
+        """Do some work, and capture it for the next time."""
         forwards = self.session.forwards
         if isinstance(forwards, EagerForwards):
             forwards.length = self.session.cache.length
         try:
-            unread = super().play(shape)
+            result = work()
             torch.cuda.current_stream().synchronize()
             graph = torch.cuda.CUDAGraph()
             with torch.cuda.graph(graph, pool=self.pool):
-                super().play(shape)
+                work()
         finally:
             if isinstance(forwards, EagerForwards):
                 forwards.length = None
-        self.captured[shape] = graph, unread
-        return unread
+        return graph, result
 
 
 def power_of_two(count: int, most: int) -> int:

@@ -131,9 +131,13 @@ class Session:
         blocks = whole_blocks(list(zip(lanes, prompts, strict=True)), self.block_size, self.device)
         for begin in range(0, len(blocks.ids), PREFILL_BLOCKS):
             part = blocks.take(slice(begin, begin + PREFILL_BLOCKS))
-            hidden = self.forwards.backbone(part)
-            if self.head is not None and self.head_prefix:
-                self.forwards.head(part, hidden)
+            (self if self.rounds is None else self.rounds).prefill(part)
+
+    def prefill(self, blocks: Blocks) -> None:
+        """Store blocks of prompts, in the head's cache too where it reads a prefix."""
+        hidden = self.forwards.backbone(blocks)
+        if self.head is not None and self.head_prefix:
+            self.forwards.head(blocks, hidden)
 
     def move(self, source: int, target: int) -> None:
         """Move a sample to another lane."""

@@ -18,10 +18,11 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from mrp.decoding import Decoder, Mode
+from mrp.decoding import Decoder, Mode, make_mode
 from mrp.decoding.blocks import Blocks, candidate_states, plain
 from mrp.decoding.engine import Rounds
 from mrp.decoding.forwards import EagerForwards
+from mrp.decoding.graphs import GraphRounds
 from mrp.decoding.picks import Picks
 from mrp.decoding.session import Session
 from mrp.models import Backbone, Head
@@ -82,7 +83,7 @@ def role_costs(
 ) -> list[dict[str, Any]]:
     """Milliseconds of each kind of forward of `batch` blocks after `prefix` clean tokens.
 
-    On a GPU every kind but the prefill is captured and its replays are timed.
+    On a GPU every kind is captured and its replays are timed; of the prefill, whole calls are.
 
     Args:
         backbone, head, batch, prefix: what is timed.
@@ -161,6 +162,8 @@ def role_costs(
         rows = sum(len(prompt) // block * block for prompt in prompts)
         for name, with_head in (("prefill", False), ("prefill + head", True))[: 1 + bool(head)]:
             session.head_prefix = with_head
+            if device.type == "cuda":  # as `Decoder` has it
+                session.rounds = GraphRounds(session, make_mode("static"))
             read = layers + (matrix_parameters(head) if head is not None and with_head else 0)
             role = Role(name, lambda: session.admit(range(len(prompts)), prompts), read, rows)
             found.append(role.timed(time_of(role.work, device, 5), backbone, ceilings))

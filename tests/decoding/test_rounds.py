@@ -14,6 +14,7 @@ from mrp.decoding import Decoded, Decoder, make_mode
 from mrp.decoding.forwards import EagerForwards
 from mrp.decoding.graphs import power_of_two, riders
 from mrp.decoding.packed import PackedForwards
+from mrp.decoding.session import Session
 from mrp.models import Backbone, Head
 from tests.decoding.test_lossless import cases
 from tests.tiny import tiny_backbone, tiny_head
@@ -113,6 +114,34 @@ def test_a_prompt_longer_than_one_prefill() -> None:
         for how in ({}, {"rounds": "fixed"}, {"choose": EagerForwards})
     ]
     assert runs[0] == runs[1] == runs[2]
+
+
+@torch.inference_mode()
+def test_a_prefill_of_rounded_length_stores_what_one_of_its_own_does() -> None:
+    """Prompts of 1, 3, 5 and 33 blocks, lanes taken over from others before them."""
+    backbone = tiny_backbone(1, block_size=2, ends=False)
+    draw = torch.Generator().manual_seed(0)
+    prompts = [torch.randint(3, 24, (2 * n + 1,), generator=draw).tolist() for n in (1, 3, 5, 33)]
+    sessions = []
+    for rounds in ("exact", "fixed"):
+        mode = make_mode("speculative", k=1)
+        decoder = Decoder(backbone, tiny_head(backbone), mode, 2, rounds=rounds)
+        session = decoder.reserve([[5] * 70, [5]], 4)
+        for prompt in prompts:
+            session.admit([1, 0], [prompt, prompts[0]])
+        sessions.append(session)
+    for exact, fixed in zip(*sessions_caches(sessions), strict=True):
+        torch.testing.assert_close(exact[:2], fixed[:2], rtol=0.0, atol=1e-5)
+
+
+def sessions_caches(sessions: list[Session]) -> list[list[torch.Tensor]]:
+    """Keys and values of every session, the head's last."""
+    found = []
+    for session in sessions:
+        assert session.head_cache is not None
+        caches = (session.cache, session.head_cache)
+        found.append([stored for cache in caches for stored in (*cache.keys, *cache.values)])
+    return found
 
 
 def test_all_logits_equal() -> None:
