@@ -62,7 +62,7 @@ def _depth(known: list[Backbone]) -> Table:
     for backbone in known:
         rows = backbone.rows[is_usual(backbone.rows)]
         rows = select(rows, head_variant="default").dropna(subset=["head_layers"])
-        rows = rows[[usual_reveal(row) for _, row in rows.iterrows()]]
+        rows = rows.loc[[usual_reveal(row) for _, row in rows.iterrows()]]
         built: list[Row] = []
         for mine in split(rows, ["mode", "head_source"]):
             by_layers = {

@@ -57,6 +57,7 @@ def workflow(name: str) -> None:
         which = ("--suite", file, "--job", job.id, "--device", "cpu")
         path = layout.backbone_path(job.backbone)
         mrp("decode", *which, "--backbone-path", path, *heads, "--data", data, "--out", out)
+    mrp("report", "tables", "--suite", file, "--out", f"results/{name}")
 
 
 if __name__ == "__main__":

@@ -82,7 +82,11 @@ def test_an_example_works(tried: Repo, name: str) -> None:
     assert lines
     assert [f"$ {line}" for line in lines if f"$ {line}\n" not in output] == [], output
     assert output.rstrip().endswith("all done"), output
-    assert len(records(tried, name)) >= 2
+    found = records(tried, name)
+    assert len(found) >= 2
+    (page,) = (tried.path / "results").glob(f"{found.popitem()[1]['job']['suite']}/tables.html")
+    text = page.read_text("utf-8")
+    assert all(job in text for job in found)
 
 
 def records(repo: Repo, name: str) -> dict[str, dict[str, Any]]:
