@@ -70,6 +70,7 @@ grid:
   - {mode: wino, tau: [0.5, 0.7]}
   - {mode: factor, factor: 1.0}
   - {backbone: S, mode: direct, head: [default-seed1, k2-seed1, k2-seed2], k: 4}
+  - {backbone: S, mode: speculative, head: k2-seed1, k: 3}
   - {backbone: S, mode: direct, head: [layers-1, layers-8, gt-1-4], k: [1, 4]}
   - {backbone: S, mode: speculative, head: [layers-1, layers-8], k: 3}
   - {backbone: S, mode: direct, head: k2, k: [1, 4], scale: 2}

@@ -16,6 +16,7 @@ from mrp.report.contrasts import Contrast, mean
 from mrp.report.findings import CLAIMS, FAILS, HOLDS, MIXED, OPEN, Finding, build_findings
 from mrp.report.findings.readings import Counted, Measured, agree, pool, verdict_of
 from mrp.report.frame import Results, load_results
+from mrp.schema import LOSSLESS
 from tests.report.synthetic import REPLICA, Written, write_results
 
 
@@ -119,6 +120,18 @@ def test_backbones_and_all_of_them(replica: tuple[Written, Results, list[Finding
     assert [part.place for part in found.backbones] == ["S", "M"]
     values = [part.readings[0].contrast.value for part in found.backbones]  # type: ignore[union-attr]
     assert found.overall.readings[0].contrast.value == pytest.approx(np.mean(values))  # type: ignore[union-attr]
+
+
+def test_lossless_runs_of_all_heads_are_counted(
+    replica: tuple[Written, Results, list[Finding]],
+) -> None:
+    _, results, findings = replica
+    rows = results.rows
+    lossless = rows[rows["mode"].isin(LOSSLESS)]
+    assert "k2-seed1" in set(lossless["head"])
+    answers = int(lossless["n"].sum())
+    found = by_claim(findings, "Speculative decoding changes no answer")
+    assert found.overall.text.startswith(f"{answers} of {answers} answers are static's")
 
 
 def test_ablations_are_judged_where_they_ran(

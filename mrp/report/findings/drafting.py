@@ -21,8 +21,8 @@ CONTROL = "without a head (self-speculative)"
 
 
 def lossless(place: Place) -> Iterator[Counted]:
-    """Every way of drafting: the answers that are static's."""
-    rows = place.rows[place.rows["mode"].isin(LOSSLESS)].dropna(subset=["same_text"])
+    """Every way of drafting, with every head: the answers that are static's."""
+    rows = place.every[place.every["mode"].isin(LOSSLESS)].dropna(subset=["same_text"])
     names = rows.apply(setting_name, axis=1) if len(rows) else rows["mode"]
     for name, mine in rows.groupby(names, sort=False):
         same, n = int(mine["same_text"].sum()), int(mine["compared_texts"].sum())

@@ -30,13 +30,16 @@ class Head:
 class Place:
     """The rows with a record of one backbone on one task.
 
-    `rows` are all of them.
+    Attributes:
+        rows: those that claims are judged by, one for each setting.
+        every: all of them, those of repeated heads too.
     """
 
     results: Results
     backbone: str
     task: str
     rows: pd.DataFrame
+    every: pd.DataFrame
 
     @property
     def title(self) -> str:
@@ -117,7 +120,10 @@ def places(results: Results, rows: pd.DataFrame) -> Iterator[list[Place]]:
     """Every backbone and task: with the heads themselves, then with each of their repetitions."""
     done = select(rows, status="done")
     for (backbone, task), cell in done.groupby(["backbone", "task"], sort=False):
-        yield [Place(results, str(backbone), str(task), seed_rows) for seed_rows in _by_seed(cell)]
+        yield [
+            Place(results, str(backbone), str(task), seed_rows, cell)
+            for seed_rows in _by_seed(cell)
+        ]
 
 
 def _by_seed(cell: pd.DataFrame) -> Iterator[pd.DataFrame]:
