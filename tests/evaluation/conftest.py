@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import lm_eval.tasks
 import pytest
@@ -16,6 +17,16 @@ from mrp.models import save_backbone, save_head
 from tests.tiny import tiny_backbone, tiny_head
 
 LmEval = Callable[..., tuple[int, str, str]]
+
+# The modes with options under which a few samples show all that each does.
+MODES: list[tuple[str, dict[str, Any]]] = [
+    ("static", {}),
+    ("dynamic", {"tau": 0.3}),
+    ("direct", {"k": 2}),
+    ("speculative", {"k": 3}),
+    ("self_speculative", {"k": 2}),
+    ("remask", {"tau": 0.3}),
+]
 
 
 def write_backbone(directory: Path, seed: int = 0) -> Path:

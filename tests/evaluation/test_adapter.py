@@ -21,7 +21,7 @@ from mrp.errors import UserError
 from mrp.evaluation.adapter import MRPModel
 from mrp.evaluation.requests import find_stop, parse_settings, raw_text
 from mrp.evaluation.tasks import TASKS_DIR
-from tests.evaluation.conftest import LmEval
+from tests.evaluation.conftest import MODES, LmEval
 
 PROMPTS = ["(1+2)?", "x", "a much longer prompt, over several blocks", "7*8", "(1+2)?"]
 GREEDY: dict[str, Any] = {"until": [], "do_sample": False}
@@ -34,17 +34,7 @@ def instances(texts: list[str], settings: dict[str, Any], task: str = "t") -> li
     ]
 
 
-@pytest.mark.parametrize(
-    ("mode", "options"),
-    [
-        ("static", {}),
-        ("dynamic", {"tau": 0.3}),
-        ("direct", {"k": 2}),
-        ("speculative", {"k": 3}),
-        ("self_speculative", {"k": 2}),
-        ("remask", {"tau": 0.3}),
-    ],
-)
+@pytest.mark.parametrize(("mode", "options"), MODES)
 def test_answers_are_those_of_direct_decoding(
     backbone_dir: Path, head_dir: Path, mode: str, options: dict[str, Any]
 ) -> None:

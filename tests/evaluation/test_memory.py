@@ -22,6 +22,7 @@ from mrp.evaluation import run
 from mrp.evaluation.adapter import MRPModel
 from mrp.evaluation.run import Cell, Speed, run_job
 from mrp.memory import is_out_of_memory, with_halved_batch
+from tests.evaluation.conftest import MODES
 from tests.evaluation.test_adapter import GREEDY, instances
 
 PROMPTS = ["(1+2)?", "x", "a longer prompt, over several blocks", "7*8", "9-(8-1)?", "hm", "1+1"]
@@ -75,17 +76,7 @@ def no_collector(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     gc.enable()
 
 
-@pytest.mark.parametrize(
-    ("mode", "options"),
-    [
-        ("static", {}),
-        ("dynamic", {"tau": 0.3}),
-        ("direct", {"k": 2}),
-        ("speculative", {"k": 3}),
-        ("self_speculative", {"k": 2}),
-        ("remask", {"tau": 0.3}),
-    ],
-)
+@pytest.mark.parametrize(("mode", "options"), MODES)
 @pytest.mark.parametrize("finished", [0, 2])
 def test_answers_are_those_of_an_undisturbed_run(
     mode: str,
