@@ -12,7 +12,7 @@ from mrp.cli import build_parser
 from mrp.grid import load_suite
 from tests.docs.pages import ROOT
 
-PAGES = [ROOT / "README.md", *(ROOT / "docs").glob("*.md")]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 LINES = [
     pytest.param(line.strip(), id=f"{page.stem}:{line.strip()[:40]}")
     for page in PAGES

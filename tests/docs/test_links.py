@@ -14,7 +14,7 @@ from tests.docs.pages import LARGEST_PICTURE, ROOT
 DOCS = ROOT / "docs"
 PAGES = [
     *(ROOT / name for name in ("README.md", "CHANGELOG.md", "assets/embedded/README.md")),
-    *DOCS.rglob("*.md"),
+    *sorted(DOCS.rglob("*.md")),
 ]
 _FENCE = re.compile(r"^(```|~~~).*?^\1", re.MULTILINE | re.DOTALL)
 _LINK = re.compile(r"!?\[[^\]]*\]\(<?([^()\s>]+)>?\)|^\[[^\]]+\]:\s*(\S+)", re.MULTILINE)
