@@ -166,12 +166,19 @@ class DataSpec(Strict):
         return self.model_dump(include={"level", "test"})
 
 
+Dtype = Literal["float32", "bfloat16", "float16"]
+
+
 class SpeedSpec(Strict):
-    """The paired time measurement of each job."""
+    """The paired time measurement of each job; in another precision than the answers if it says so.
+
+    Answers in float32 can be compared token for token; times are wanted in what one would use.
+    """
 
     prompts: Count = 16
     batch_size: Count = 16
     repeats: Count = 3
+    dtype: Dtype | None = None
 
 
 class DecodingSpec(Strict):
@@ -183,7 +190,7 @@ class DecodingSpec(Strict):
 
     batch_size: Count = 32
     max_new_tokens: Count = 112
-    dtype: Literal["float32", "bfloat16", "float16"] = "float32"
+    dtype: Dtype = "float32"
     block_size: Count | None = None
     speed: SpeedSpec | None = None
 

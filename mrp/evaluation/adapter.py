@@ -28,7 +28,7 @@ from mrp.evaluation.progress import Progress
 from mrp.evaluation.requests import Request, answer_text, find_stop, parse_settings, raw_text
 from mrp.evaluation.tokenizer import check_vocabulary, load_tokenizer
 from mrp.memory import halved, is_out_of_memory
-from mrp.models import load_backbone, load_head
+from mrp.models import Backbone, Head, load_backbone, load_head
 from mrp.turns import give_way, working
 
 logger = logging.getLogger(__name__)
@@ -97,12 +97,7 @@ class MRPModel(LM):  # type: ignore[misc]
         self.head_variant = head_variant
         self.backbone_path = Path(backbone)
         self.head_path = Path(head) if head is not None else None
-        self.backbone = load_backbone(self.backbone_path, self._device, DTYPES[dtype])
-        self.head = (
-            load_head(self.head_path, self.backbone, self._device, DTYPES[dtype], head_variant)
-            if self.head_path is not None
-            else None
-        )
+        self.backbone, self.head = self._load(dtype)
         self.tokenizer = load_tokenizer(self.backbone_path)
         check_vocabulary(self.tokenizer, self.backbone_path, self.backbone.config)
         self.batch_size = 32 if batch_size == "auto" else int(batch_size)
@@ -125,6 +120,17 @@ class MRPModel(LM):  # type: ignore[misc]
             self.dtype,
             self._device,
         )
+
+    def models(self, dtype: str) -> tuple[Backbone, Head | None]:
+        """Backbone and head in a precision: these, or others that are loaded now."""
+        return (self.backbone, self.head) if dtype == self.dtype else self._load(dtype)
+
+    def _load(self, dtype: str) -> tuple[Backbone, Head | None]:
+        place, precision = self._device, DTYPES[dtype]
+        backbone = load_backbone(self.backbone_path, place, precision)
+        if self.head_path is None:
+            return backbone, None
+        return backbone, load_head(self.head_path, backbone, place, precision, self.head_variant)
 
     # Prompts
 

@@ -55,11 +55,15 @@ DEFAULT_LENGTH = 112  # new tokens where neither the job nor the task says how m
 
 @dataclass(frozen=True)
 class Speed:
-    """How the paired speed measurement is made: see `mrp.speed.paired_speed`."""
+    """How the paired speed measurement is made: see `mrp.speed.paired_speed`.
+
+    Without a `dtype` of its own, in the precision of the answers.
+    """
 
     prompts: int
     batch_size: int
     repeats: int
+    dtype: str | None = None
 
 
 @dataclass(frozen=True)
@@ -280,14 +284,16 @@ def _speeds(
     is_baseline = isinstance(model.mode, Static) and model.mode.steps in (0, block)
     if cell.speed is None or is_baseline:
         return dict.fromkeys(cell.tasks)
+    dtype = cell.speed.dtype or model.dtype
+    backbone, head = model.models(dtype)
     speeds: dict[str, dict[str, Any] | None] = {}
     for task in cell.tasks:
         asked = [instance.args[0] for instance in requests[task][: cell.speed.prompts]]
         _, length = parse_settings(requests[task][0].args[1], model.max_new_tokens)
         measure = partial(
             paired_speed,
-            model.backbone,
-            model.head,
+            backbone,
+            head,
             model.mode,
             [model.encode(text) for text in asked],
             length,
@@ -296,7 +302,7 @@ def _speeds(
         )
         # The entry's own batch_size says which it was.
         measured = with_halved_batch(measure, cell.speed.batch_size, f"speed of {task}")
-        speeds[task] = measured
+        speeds[task] = {**measured, "dtype": dtype}
         logger.info("%s: %.2f x the tokens/s of static", task, measured["ratio"])
     return speeds
 

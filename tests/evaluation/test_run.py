@@ -58,7 +58,7 @@ def without_times(record: dict[str, Any]) -> dict[str, Any]:
 def test_record_and_samples_agree(
     tmp_path: Path, backbone_dir: Path, head_dir: Path, data_dir: Path
 ) -> None:
-    cell = replace(CELL, speed=Speed(prompts=4, batch_size=2, repeats=1))
+    cell = replace(CELL, speed=Speed(prompts=4, batch_size=2, repeats=1, dtype="bfloat16"))
     returned = run_job(cell, backbone_dir, head_dir, data_dir, tmp_path, "cpu")
     record = json.loads((tmp_path / "record.json").read_text())
     assert record == {"schema": 1, **json.loads(json.dumps(returned))}
@@ -92,7 +92,7 @@ def test_record_and_samples_agree(
         assert sum(rounds) == total["verify"]
         assert sum(size * often for size, often in enumerate(rounds)) == total["accepted"]
         assert task["speed"]["prompts"] == 4
-        assert task["speed"]["device"] == "cpu"
+        assert (task["speed"]["device"], task["speed"]["dtype"]) == ("cpu", "bfloat16")
     for sample in samples:
         n = sample["counts"]["generated"]
         trace = sample["trace"]
