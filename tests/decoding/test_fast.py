@@ -136,7 +136,7 @@ def test_shadows_equal_the_plain_ones(dtype: torch.dtype, starts: list[int]) -> 
     ids = torch.randint(3, 640, (len(starts) + 1, BLOCK), generator=draw).to(DEVICE)
     row, start = torch.arange(len(starts), device=DEVICE), torch.tensor(starts, device=DEVICE)
     pairs = with_shadows(ids[1:], torch.full_like(ids[1:], MASK), row, start)
-    listed = join((pairs, plain(ids[:1], row[:1] + 1, start[:1] + 16)))
+    listed = join((pairs, plain(ids[:1], row[-1:] + 1, start[:1] + 16)))
     hidden = []
     for forwards in (EagerForwards, FastForwards):
         cache, _ = caches(backbone.config, dtype)
