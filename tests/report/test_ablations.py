@@ -9,35 +9,23 @@ import pytest
 
 from mrp.report.ablations import build_ablations
 from mrp.report.cells import Row, Table
-from mrp.report.comparisons import compare, select
+from mrp.report.comparisons import select
 from mrp.report.contest import build_contest
-from mrp.report.frame import Results, load_records, load_results
+from mrp.report.frame import Results, load_records
 from mrp.report.markdown import write_findings
 from mrp.report.records import write_records
-from tests.report.synthetic import REPLICA, Written, write_results
+from tests.report.conftest import N
+from tests.report.synthetic import Written
 
-N = 60
 TASKS = ("mini_math", "mini_code")
 
 
 @pytest.fixture(scope="module")
-def written(tmp_path_factory: pytest.TempPathFactory) -> Written:
-    return write_results(tmp_path_factory.mktemp("ablations"), N, text=REPLICA)
-
-
-@pytest.fixture(scope="module")
-def results(written: Written) -> Results:
-    return load_results(written.suite, written.results)
-
-
-@pytest.fixture(scope="module")
-def rows(results: Results) -> pd.DataFrame:
-    return compare(results)
-
-
-@pytest.fixture(scope="module")
-def tables(results: Results, rows: pd.DataFrame) -> dict[str, Table]:
-    built = [*build_contest(results, rows), *build_ablations(results, rows)]
+def tables(replica_results: Results, replica_rows: pd.DataFrame) -> dict[str, Table]:
+    built = [
+        *build_contest(replica_results, replica_rows),
+        *build_ablations(replica_results, replica_rows),
+    ]
     return {table.id: table for table in built}
 
 
@@ -63,10 +51,12 @@ def test_every_table_is_there(tables: dict[str, Table]) -> None:
         assert [group.title for group in tables[name].groups] == backbones
 
 
-def test_one_choice_at_a_time(tables: dict[str, Table], rows: pd.DataFrame) -> None:
+def test_one_choice_at_a_time(tables: dict[str, Table], replica_rows: pd.DataFrame) -> None:
     row = the_row(tables["options"], "S", "scale 2 instead of 1")
-    usual = average(rows, "accuracy", ["S.mini.direct.k2.k1", "S.mini.direct.k2.k4"])
-    here = average(rows, "accuracy", ["S.mini.direct.k2.k1.scale2", "S.mini.direct.k2.k4.scale2"])
+    usual = average(replica_rows, "accuracy", ["S.mini.direct.k2.k1", "S.mini.direct.k2.k4"])
+    here = average(
+        replica_rows, "accuracy", ["S.mini.direct.k2.k1.scale2", "S.mini.direct.k2.k4.scale2"]
+    )
     values = [cell.value for cell in row.cells[:3]]
     assert values == pytest.approx([usual, here, here - usual])
     low, high = row.cells[2].detail.split(" to ")
@@ -82,20 +72,22 @@ def test_one_choice_at_a_time(tables: dict[str, Table], rows: pd.DataFrame) -> N
     }
 
 
-def test_depth_is_over_what_all_depths_have(tables: dict[str, Table], rows: pd.DataFrame) -> None:
+def test_depth_is_over_what_all_depths_have(
+    tables: dict[str, Table], replica_rows: pd.DataFrame
+) -> None:
     row = the_row(tables["depth"], "S", "direct, K = 1, 4", "3")
     jobs = ["S.mini.direct.default.k1", "S.mini.direct.default.k4"]
-    assert row.cells[0].value == pytest.approx(average(rows, "accuracy", jobs))
+    assert row.cells[0].value == pytest.approx(average(replica_rows, "accuracy", jobs))
     row = the_row(tables["depth"], "S", "speculative, K = 3", "8")
     assert row.cells[1].value == pytest.approx(
-        average(rows, "tpf", ["S.mini.speculative.layers-8.k3"])
+        average(replica_rows, "tpf", ["S.mini.speculative.layers-8.k3"])
     )
 
 
-def test_seeds_and_their_spread(tables: dict[str, Table], rows: pd.DataFrame) -> None:
+def test_seeds_and_their_spread(tables: dict[str, Table], replica_rows: pd.DataFrame) -> None:
     row = the_row(tables["seeds"], "S", "k2", "K = 4")
     values = [
-        100 * average(rows, "accuracy", [f"S.mini.direct.{head}.k4"])
+        100 * average(replica_rows, "accuracy", [f"S.mini.direct.{head}.k4"])
         for head in ("k2", "k2-seed1", "k2-seed2")
     ]
     assert row.cells[0].text == ", ".join(f"{value:.1f}" for value in values)
@@ -115,7 +107,9 @@ def test_repetitions_stand_in_no_other_table(tables: dict[str, Table]) -> None:
     assert not [text for text in texts if "seed" in text]
 
 
-def test_lossless_ways_are_counted_and_ranked(tables: dict[str, Table], rows: pd.DataFrame) -> None:
+def test_lossless_ways_are_counted_and_ranked(
+    tables: dict[str, Table], replica_rows: pd.DataFrame
+) -> None:
     row = the_row(tables["lossless"], "M", "speculative, k2")
     assert row.cells[0].text == f"{4 * N} of {4 * N}"  # two tasks at two K
     (group,) = [group for group in tables["lossless"].groups if group.title == "M"]
@@ -124,11 +118,11 @@ def test_lossless_ways_are_counted_and_ranked(tables: dict[str, Table], rows: pd
 
 
 def test_the_frontier_is_of_runs_that_nothing_beats(
-    tables: dict[str, Table], rows: pd.DataFrame
+    tables: dict[str, Table], replica_rows: pd.DataFrame
 ) -> None:
     expected = 0
     for task in TASKS:
-        cell = select(rows, backbone="M", task=task)
+        cell = select(replica_rows, backbone="M", task=task)
         for _, mine in select(cell, mode="dynamic").iterrows():
             as_good = (cell["tpf"] >= mine["tpf"]) & (cell["accuracy"] >= mine["accuracy"])
             better = (cell["tpf"] > mine["tpf"]) | (cell["accuracy"] > mine["accuracy"])
@@ -137,14 +131,14 @@ def test_the_frontier_is_of_runs_that_nothing_beats(
     assert row.cells[1].text == f"{expected} of 6"
 
 
-def test_the_findings_page(written: Written, results: Results, tmp_path: Path) -> None:
+def test_the_findings_page(replica: Written, replica_results: Results, tmp_path: Path) -> None:
     """From packed records: the same numbers as from the runs, the same bytes each time."""
     (tmp_path / "figures").mkdir()
     (tmp_path / "figures" / "pareto.svg").write_text("<svg/>")
     packed = tmp_path / "packed"
-    write_records(str(written.suite_file), written.results, "released", "snakemake", packed)
+    write_records(str(replica.suite_file), replica.results, "released", "snakemake", packed)
     for name in ("one", "two"):
-        again = load_records(written.suite, packed)
+        again = load_records(replica.suite, packed)
         write_findings(again, tmp_path / "docs" / f"{name}.md", tmp_path / "figures")
     text = (tmp_path / "docs" / "one.md").read_text("utf-8")
     assert text == (tmp_path / "docs" / "two.md").read_text("utf-8")
@@ -156,6 +150,6 @@ def test_the_findings_page(written: Written, results: Results, tmp_path: Path) -
     for line in text.splitlines():
         if line.startswith("|"):
             assert line.endswith("|")
-    write_findings(results, tmp_path / "docs" / "three.md", tmp_path / "figures")
+    write_findings(replica_results, tmp_path / "docs" / "three.md", tmp_path / "figures")
     from_runs = (tmp_path / "docs" / "three.md").read_text("utf-8").splitlines()
     assert set(from_runs) <= set(text.splitlines())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -17,7 +18,7 @@ from mrp.report.findings import CLAIMS, FAILS, HOLDS, MIXED, OPEN, Finding, buil
 from mrp.report.findings.readings import Counted, Measured, agree, pool, verdict_of
 from mrp.report.frame import Results, load_results
 from mrp.schema import LOSSLESS
-from tests.report.synthetic import REPLICA, Written, write_results
+from tests.report.synthetic import Written, write_results
 
 
 def by_claim(findings: list[Finding], start: str) -> Finding:
@@ -28,13 +29,6 @@ def by_claim(findings: list[Finding], start: str) -> Finding:
 @pytest.fixture(scope="module")
 def findings(results: Results, rows: pd.DataFrame) -> list[Finding]:
     return build_findings(results, rows)
-
-
-@pytest.fixture(scope="module")
-def replica(tmp_path_factory: pytest.TempPathFactory) -> tuple[Written, Results, list[Finding]]:
-    written = write_results(tmp_path_factory.mktemp("replica"), 60, text=REPLICA)
-    found = load_results(written.suite, written.results)
-    return written, found, build_findings(found, compare(found))
 
 
 @pytest.mark.parametrize(
@@ -115,39 +109,42 @@ def test_claims_without_runs_are_left_out(tmp_path: Path) -> None:
 # ---- several backbones, seeds, ablations ---------------------------------------------------------
 
 
-def test_backbones_and_all_of_them(replica: tuple[Written, Results, list[Finding]]) -> None:
-    found = by_claim(replica[2], "A residual head")
+def test_backbones_and_all_of_them(replica_findings: list[Finding]) -> None:
+    found = by_claim(replica_findings, "A residual head")
     assert [part.place for part in found.backbones] == ["S", "M"]
     values = [part.readings[0].contrast.value for part in found.backbones]  # type: ignore[union-attr]
     assert found.overall.readings[0].contrast.value == pytest.approx(np.mean(values))  # type: ignore[union-attr]
 
 
 def test_lossless_runs_of_all_heads_are_counted(
-    replica: tuple[Written, Results, list[Finding]],
+    replica_rows: pd.DataFrame, replica_findings: list[Finding]
 ) -> None:
-    _, results, findings = replica
-    rows = results.rows
+    rows = replica_rows
     lossless = rows[rows["mode"].isin(LOSSLESS)]
     assert "k2-seed1" in set(lossless["head"])
     answers = int(lossless["n"].sum())
-    found = by_claim(findings, "Speculative decoding changes no answer")
+    found = by_claim(replica_findings, "Speculative decoding changes no answer")
     assert found.overall.text.startswith(f"{answers} of {answers} answers are static's")
 
 
 def test_ablations_are_judged_where_they_ran(
-    replica: tuple[Written, Results, list[Finding]],
+    replica_findings: list[Finding],
 ) -> None:
-    depth = by_claim(replica[2], "Two or three layers")
+    depth = by_claim(replica_findings, "Two or three layers")
     assert [part.place for part in depth.backbones] == ["S"]
     assert "3 layers" in depth.overall.text
-    assert by_claim(replica[2], "Speculative decoding prefers a shallow head").verdict == HOLDS
-    assert by_claim(replica[2], "Judging each half").verdict == HOLDS
+    assert (
+        by_claim(replica_findings, "Speculative decoding prefers a shallow head").verdict == HOLDS
+    )
+    assert by_claim(replica_findings, "Judging each half").verdict == HOLDS
 
 
-def test_a_seed_that_says_otherwise_makes_a_claim_undecided(tmp_path: Path) -> None:
-    written = write_results(tmp_path, 30, text=REPLICA)
-    settled = load_results(written.suite, written.results)
-    before = by_claim(build_findings(settled, compare(settled)), "A residual head")
+def test_a_seed_that_says_otherwise_makes_a_claim_undecided(
+    replica: Written, replica_findings: list[Finding], tmp_path: Path
+) -> None:
+    shutil.copytree(replica.results, tmp_path / "results")
+    written = Written(replica.suite, replica.suite_file, tmp_path / "results")
+    before = by_claim(replica_findings, "A residual head")
     for name, replaced in (("k2", True), ("k2-seed1", False)):
         path = written.layout.run_dir(f"S.mini.direct.{name}.k4")
         lines = [json.loads(line) for line in (path / "samples.jsonl").read_text().splitlines()]
