@@ -55,7 +55,8 @@ class Results:
         rows: the tidy table in the suite's order, indexed 0, 1, ...
         outcomes: by (job, task); none for a job without a record.
         points: TPF and accuracy with their resamples, likewise.
-        provenance: of every record, in the suite's order, with the notes on each task's scores.
+        provenance: of every record, in the suite's order, with the notes on each task's scores and
+            how its time ratios were measured.
         manifest: of packed records; empty for a folder of runs.
     """
 
@@ -138,7 +139,9 @@ def _results(
                 rows.append({**labels, "task": task, **numbers})
                 outcomes[job.id, task] = found[task]
             notes = {task: record["tasks"][task].get("notes", []) for task in job.tasks}
-            provenance.append({"job": job.id, "notes": notes, **record["provenance"]})
+            timing = [_timing(entry["speed"]) for entry in record["tasks"].values()]
+            facts = {"job": job.id, "notes": notes, "timing": timing[0]}
+            provenance.append({**facts, **record["provenance"]})
         except (KeyError, TypeError, ValueError, ZeroDivisionError) as error:
             raise UserError(_damaged(where(job), error)) from None
     points = _points(outcomes)
@@ -256,6 +259,14 @@ def _numbers(entry: dict[str, Any], outcome: Outcome) -> dict[str, float | None]
         "tokens_per_second": entry["tokens_per_second"],
         **counts,
     }
+
+
+def _timing(speed: dict[str, Any] | None) -> str | None:
+    """How a time ratio was measured, in words; None if it was not."""
+    if speed is None:
+        return None
+    precision = f", {speed['dtype']}" if "dtype" in speed else ""
+    return f"{speed['prompts']} prompts, {speed['batch_size']} at a time{precision}"
 
 
 def _extent(record: dict[str, Any], entry: dict[str, Any]) -> dict[str, Any]:

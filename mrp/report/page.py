@@ -150,11 +150,13 @@ def origin(results: Results, rows: pd.DataFrame) -> Header:
     for name in ("torch", "transformers", "lm-eval"):
         if any(name in found for found in packages):
             versions.append(f"{name} {_values(found.get(name) for found in packages)}")
+    timings = [record["timing"] for record in known]
     problems = rows.dropna(subset=["n"]).groupby("task", sort=False)["n"].max()
     facts = (
         ("Records of", days[0] if len(days) == 1 else f"{days[0]} to {days[-1]}"),
         ("Device", _values(record["device"] for record in known)),
         ("Precision", _values(record["dtype"] for record in known)),
+        *((("Timed on", _values(timings)),) if any(timings) else ()),
         ("Problems", ", ".join(f"{task} {n:.0f}" for task, n in problems.items())),
         ("Code", _values(_revision(record["git"]) for record in known)),
         ("Versions", ", ".join(versions)),

@@ -201,9 +201,14 @@ def setting(job: Job) -> tuple[float, float]:
         accuracy += 0.4 * (93 - accuracy) * (job.options.get("passes", "one") == "halves")
         return (accuracy - 4 * worse, tpf + 0.1 * worse)
     if mode in LOSSLESS:
-        share = ACCEPTED[base_of(job.head)][k] - 0.05 * (not job.options.get("prefix", True))
+        share = accepted_share(job) - 0.05 * (not job.options.get("prefix", True))
         return STATIC, 1 + 0.86 * k * share
     return DYNAMIC[0.7]  # a mode that is not known here
+
+
+def accepted_share(job: Job) -> float:
+    by_k = ACCEPTED[base_of(job.head)]
+    return by_k[min(job.options["k"], max(by_k))]
 
 
 def base_of(head: str | None) -> str | None:
@@ -251,7 +256,7 @@ def _sample(job: Job, task: str, i: int, right: bool, tpf: float) -> Sample:
     counts["verify" if "speculative" in job.mode else "denoise"] = rounds
     k = job.options.get("k", 0)
     if "speculative" in job.mode:
-        share = ACCEPTED[base_of(job.head)][k]
+        share = accepted_share(job)
         counts |= {"proposed": k * rounds, "accepted": round(k * rounds * share), "bonus": rounds}
     if job.head:
         counts |= {"head_store": blocks + 1, "head_draft": k * rounds}
@@ -280,4 +285,5 @@ def _speed(job: Job, task: str) -> dict[str, Any] | None:
         "batch_size": 16,
         "repeats": 2,
         "device": "cpu",
+        "dtype": "bfloat16",
     }
