@@ -272,7 +272,14 @@ def arguments(given: list[str] | None = None) -> tuple[argparse.Namespace, list[
     parser.add_argument("--only", type=names, help="parts to run (default: all)")
     parser.add_argument("--part", help=argparse.SUPPRESS)
     rest = list(sys.argv[1:] if given is None else given)
-    return parser.parse_args(rest), rest
+    args = parser.parse_args(rest)
+    for flag in ("backbone", "head", "prompts"):
+        path = getattr(args, flag)
+        if path is not None and not path.exists():
+            parser.error(f"--{flag} {path} is not there")
+    if args.backbone and not (args.head and args.prompts):
+        parser.error("--backbone: give --head and --prompts with it")
+    return args, rest
 
 
 def names(text: str) -> list[str]:

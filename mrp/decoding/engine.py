@@ -174,7 +174,7 @@ class Batch:
         self.samples: list[Sample] = []  # by lane
         self.vacant: list[int] = []  # lanes among them whose sample has been handed out
         self.stores: list[int] = []  # lanes that finished a block and go on
-        self.waiting: list[int] = []  # lanes with a finished block that the head has not read
+        self.waiting: list[int] = []  # a lane for each block that its head has not read
         self.useful: list[int] = []  # drafts that each lane could use in the last round
         self.clock = Clock()
 

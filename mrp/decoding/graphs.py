@@ -33,7 +33,6 @@ class Shape(NamedTuple):
     plan: int
     stores: int
     waiting: int
-    flush: bool
 
 
 class FixedRounds:
@@ -43,27 +42,31 @@ class FixedRounds:
         self.session, self.mode = session, mode
         # Pinned on a GPU: copies from and to it need no wait; the one in `read` covers all.
         pinned = session.device.type == "cuda"
-        self.lists = torch.empty((2, session.slots), dtype=torch.long, pin_memory=pinned)
+        self.lists = torch.empty((3, session.slots), dtype=torch.long, pin_memory=pinned)
         self.board = torch.empty(session.board.shape, dtype=torch.long, pin_memory=pinned)
 
-    def run(self, plan: int, stores: list[int], waiting: list[int], flush: bool) -> frozenset[str]:
-        """One round; see `Session.run`."""
+    def run(
+        self, plan: int, stores: list[int], waiting: list[int], back: list[int]
+    ) -> frozenset[str]:
+        """One round; see `Session.run`. `back`: see `blocks_back`."""
         session = self.session
-        targets = (session.store_lanes, session.waiting_lanes)
-        counts = []
-        for row, listed, target in zip(self.lists, (stores, waiting), targets, strict=True):
-            count = riders(len(listed), session.slots)
+        riding = (
+            (stores, session.store_lanes, session.scratch),
+            (waiting, session.waiting_lanes, session.scratch),
+            (back, session.waiting_back, 1),
+        )
+        for row, (numbers, target, padding) in zip(self.lists, riding, strict=True):
+            count = riders(len(numbers), session.slots)
             if count:
-                row[:count] = torch.tensor(listed + [session.scratch] * (count - len(listed)))
+                row[:count] = torch.tensor(numbers + [padding] * (count - len(numbers)))
                 target[:count].copy_(row[:count], non_blocking=True)
-            counts.append(count)
-        return self.play(self.shape(plan, counts[0], counts[1], flush))
+        return self.play(self.shape(plan, len(stores), len(waiting)))
 
-    def shape(self, plan: int, stores: int, waiting: int, flush: bool) -> Shape:
+    def shape(self, plan: int, stores: int, waiting: int) -> Shape:
         """The shape of a round with so many blocks to store and to be read by the head."""
         slots = self.session.slots
         lanes = power_of_two(self.session.n, slots)
-        return Shape(lanes, plan, riders(stores, slots), riders(waiting, slots), flush)
+        return Shape(lanes, plan, riders(stores, slots), riders(waiting, slots))
 
     def ready(self, shape: Shape) -> bool:
         """Whether a round of this shape takes no preparation."""

@@ -49,6 +49,7 @@ class Pace:
         self.account: float | None = None  # None until a plain step's time is known
         self.price = 0.0  # seconds of the cheapest capture so far
         self.ready: Callable[[int], bool] = lambda plan: True  # whether a round needs no capture
+        self.resting = False  # whether to ask no more until the next look at the device
 
     def seconds(self, lanes: int, plan: int) -> float | None:
         """Time of a round; where it was never measured, what fewer drafts let hope for.
@@ -87,8 +88,14 @@ class Pace:
         PLAIN where drafting does not pay, so that nothing need be kept to draft from; KEEP where
         it will, but lanes are fresh.
         """
+        if self.resting:
+            return PLAIN
+        plan = self._choose(open_, fresh)
+        self.resting = plan == PLAIN  # where rounds are short, asking is not free
+        return plan
+
+    def _choose(self, open_: Sequence[int], fresh: Sequence[bool]) -> int:
         lanes = lanes_size(len(open_))
-        self.since[lanes] += 1
         if self.since[lanes] > RECHECK or self.seconds(lanes, PLAIN) is None:
             return PLAIN
         useful = useful_drafts(open_, fresh, MOST)
@@ -160,7 +167,9 @@ class Pace:
             gained: tokens that each lane got in the last round.
         """
         lanes, last = lanes_size(len(useful)), plans[-1]
+        self.resting = False
         self.rounds[lanes] += len(plans)
+        self.since[lanes] += len(plans)
         if len(set(plans)) == 1:
             if seconds is not None and (lanes, last) in self.met:
                 times = self.times[lanes, last]

@@ -28,6 +28,7 @@ from mrp.decoding.blocks import (
 from mrp.decoding.cache import KVCache
 from mrp.decoding.fast import available
 from mrp.decoding.forwards import EagerForwards, Forwards
+from mrp.decoding.history import History, blocks_back
 from mrp.decoding.packed import PackedForwards
 from mrp.decoding.picks import Picks
 from mrp.decoding.sample import SOURCES, Source
@@ -106,13 +107,16 @@ class Session:
         hidden = (slots + 1, self.block_size, config.hidden_size)
         self.kept_hidden = torch.zeros(hidden, device=self.device, dtype=dtype)
         self.kept_list: Tensor | None = None
-        self.stored_hidden = torch.zeros(hidden, device=self.device, dtype=dtype)
         self.ahead_hidden: Tensor | None = None
-        # Lanes to store in this round, and lanes whose head has yet to read its last block.
+        size = (self.block_size, config.hidden_size, self.device, dtype)
+        reads = head is not None and head_prefix
+        self.history = History(slots + 1, max_length, *size) if reads else None
+        # Lanes to store in this round; blocks that the head has yet to read: whose, how far back.
         self.store_lanes = torch.full((slots,), slots, device=self.device)
         self.waiting_lanes = torch.full((slots,), slots, device=self.device)
+        self.waiting_back = torch.ones_like(self.waiting_lanes)
         self._storing = self.store_lanes[:0]
-        self._unread: dict[str, Tensor] = {}
+        self._unread: dict[str, tuple[Tensor, Tensor]] = {}  # lanes and where their blocks begin
 
     # A lane's life -----------------------------------------------------------------------------
 
@@ -143,15 +147,15 @@ class Session:
         """Move a sample to another lane."""
         lanes = (
             *(self.board, self.last, self.start, self.tally),
-            *(self.fresh_lanes, self.kept_hidden, self.stored_hidden, self.kept_list),
-            self.ahead_hidden,
+            *(self.fresh_lanes, self.kept_hidden, self.ahead_hidden, self.kept_list),
         )
         for each in lanes:
             if each is not None:
                 each[target] = each[source]
         self.cache.move(source, target, self.max_length)
-        if self.head_cache is not None and self.head_prefix:
+        if self.head_cache is not None and self.history is not None:
             self.head_cache.move(source, target, self.max_length)
+            self.history.move(source, target)
 
     def read(self) -> Tensor:
         """The board of the lanes in use, [n, 3, B], on the host: the one look at the device."""
@@ -368,44 +372,46 @@ class Session:
 
         Returns which of the two the head has not read at its end, as `round` does.
         """
-        # The head must have read a lane's last block before the next one takes its place.
-        flush = not set(stores).isdisjoint(waiting)
-        if waiting and not (plan > 0 or flush):
+        if plan >= 0 and len(waiting) > self.slots:
+            self._catch_up(waiting)
+            waiting = []
+        if waiting and plan <= 0:
             return self.run(mode, plan, stores, []) | {"waiting"}  # no head pass to ride along in
+        back = blocks_back(waiting, stores)
         if self.rounds is not None:
-            return self.rounds.run(plan, stores, waiting, flush)
-        for lanes, buffer in ((stores, self.store_lanes), (waiting, self.waiting_lanes)):
-            if lanes:
-                buffer[: len(lanes)] = torch.tensor(lanes, device=self.device)
-        return self.round(mode, plan, len(stores), len(waiting), flush)
+            return self.rounds.run(plan, stores, waiting, back)
+        lists = ((stores, self.store_lanes), (waiting, self.waiting_lanes))
+        for numbers, buffer in (*lists, (back, self.waiting_back)):
+            if numbers:
+                buffer[: len(numbers)] = torch.tensor(numbers, device=self.device)
+        return self.round(mode, plan, len(stores), len(waiting))
 
     def ready(self, plan: int, stores: list[int], waiting: list[int]) -> bool:
         """Whether such a round needs no capture first."""
         if self.rounds is None:
             return True
-        flush = not set(stores).isdisjoint(waiting)
-        read = len(waiting) if plan > 0 or flush else 0
-        return self.rounds.ready(self.rounds.shape(plan, len(stores), read, flush))
+        read = len(waiting) if plan > 0 and len(waiting) <= self.slots else 0
+        return self.rounds.ready(self.rounds.shape(plan, len(stores), read))
 
-    def round(self, mode: Mode, plan: int, stores: int, waiting: int, flush: bool) -> set[str]:
+    def round(self, mode: Mode, plan: int, stores: int, waiting: int) -> set[str]:
         """One round of a mode, the way it runs eagerly and is captured.
 
         Args:
             mode: what decodes.
             plan: what `mode.plan` said.
             stores: how many of `store_lanes` finished their block and go on.
-            waiting: how many of `waiting_lanes` have a block that the head has not read.
-            flush: whether the head must read those now, in a pass of their own.
+            waiting: how many blocks of `waiting_lanes` the head has yet to read.
 
         Returns:
             Which of "stores", "waiting" the head has not read when the round ends.
         """
         self._storing = self.store_lanes[:stores]
-        self._unread = {"waiting": self.waiting_lanes[:waiting]} if waiting else {}
-        if flush:
-            self._head(None, None)
+        self._unread = {}
         if stores:
             self._advance(self._storing)
+        if waiting:
+            lanes, back = self.waiting_lanes[:waiting], self.waiting_back[:waiting]
+            self._unread["waiting"] = (lanes, self.start[lanes] - back * self.block_size)
         mode.round(self, plan)
         return set(self._unread)
 
@@ -458,9 +464,10 @@ class Session:
             if wanted is not None:
                 wanted = torch.cat((wanted, wanted.new_zeros(len(stores), self.block_size)))
         hidden = self.forwards.backbone(blocks, wanted)
-        if len(stores) and self.head is not None and self.head_prefix:
-            self.stored_hidden[stores] = hidden[count:]
-            self._unread["stores"] = stores
+        if len(stores) and self.history is not None:
+            start = self.start[stores] - self.block_size
+            self.history.put(stores, start, self.last[stores], hidden[count:])
+            self._unread["stores"] = (stores, start)
         return hidden[:count]
 
     def _head_blocks(self, ids: Tensor, lanes: Tensor) -> Blocks:
@@ -476,17 +483,23 @@ class Session:
             slot=blocks.slot - blocks.visible, visible=torch.zeros_like(blocks.visible)
         )
 
-    def _head(self, blocks: Blocks | None, hidden: Tensor | None) -> Tensor:
+    def _head(self, blocks: Blocks, hidden: Tensor) -> Tensor:
         """Head pass of `blocks` and of every finished block that it has not read yet."""
-        parts = [] if blocks is None or hidden is None else [(blocks, hidden)]
-        count = len(parts[0][1]) if parts else 0
-        parts += [
-            (self._finished(lanes), self.stored_hidden[lanes]) for lanes in self._unread.values()
-        ]
+        count, parts = len(hidden), [(blocks, hidden)]
+        if self.history is not None:
+            parts += [self.history.get(*unread) for unread in self._unread.values()]
         self._unread = {}
         hiddens = [part[1] for part in parts]
         merged = hiddens[0] if len(parts) == 1 else torch.cat(hiddens)
         return self.forwards.head(join([part[0] for part in parts]), merged)[:count]
+
+    def _catch_up(self, waiting: list[int]) -> None:
+        """Let the head read more blocks than can ride along in a round."""
+        assert self.history is not None
+        every = torch.tensor((waiting, blocks_back(waiting, [])), device=self.device)
+        for lanes, back in (part.unbind() for part in every.split(PREFILL_BLOCKS, dim=1)):
+            start = self.start[lanes] - back * self.block_size
+            self.forwards.head(*self.history.get(lanes, start))
 
 
 def choose_forwards(

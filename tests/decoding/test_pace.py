@@ -190,6 +190,8 @@ def test_a_capture_is_made_only_for_what_was_won_once_all_is_set_up() -> None:
     pace.observe([0], [PLAIN] * SETUP, 1.0 * SETUP, [1])
     assert pace.choose([16], [False]) == PLAIN
     pace.ready = lambda plan: plan < 2
+    assert pace.choose([16], [False]) == PLAIN  # until the next look
+    pace.observe([0], [PLAIN], 1.0, [1])
     while pace.choose([16], [False]) == 1:
         pace.observe([1], [1], 1.1, [2])
     assert pace.account is not None

@@ -13,6 +13,8 @@ from hypothesis import strategies as st
 from mrp.decoding import Decoded, Decoder, make_mode
 from mrp.decoding.forwards import EagerForwards
 from mrp.decoding.graphs import power_of_two, riders
+from mrp.decoding.history import blocks_back
+from mrp.decoding.pace import KEEP, PLAIN, Pace
 from mrp.decoding.packed import PackedForwards
 from mrp.decoding.session import Session
 from mrp.models import Backbone, Head
@@ -132,6 +134,48 @@ def test_a_prefill_of_rounded_length_stores_what_one_of_its_own_does() -> None:
         sessions.append(session)
     for exact, fixed in zip(*sessions_caches(sessions), strict=True):
         torch.testing.assert_close(exact[:2], fixed[:2], rtol=0.0, atol=1e-5)
+
+
+@pytest.mark.parametrize("rounds", ["exact", "fixed"])
+def test_the_head_catches_up_on_blocks_it_was_not_given(
+    rounds: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Plain steps over several blocks, then drafts: its prefix is that of drafts all the time."""
+    backbone = tiny_backbone(5, ends=False)
+    prompts, budgets = [[5] * 9, [6, 7], [8] * 17], [60, 60, 50]
+    sessions, texts = [], []
+    for k in (2, "auto"):
+        decoder = Decoder(
+            backbone, tiny_head(backbone), make_mode("speculative", k=k), 3, rounds=rounds
+        )
+        number = iter(range(1000))
+
+        def choose(pace: Pace, open_: list[int], fresh: list[bool], number: Any = number) -> int:
+            at = next(number)
+            if at % 40 < 30:
+                return PLAIN
+            return KEEP if any(fresh) else min(2, max(open_) - 1)
+
+        monkeypatch.setattr(Pace, "choose", choose)
+        sessions.append(decoder.reserve(prompts, 60))
+        found = sorted(decoder.decode(prompts, budgets), key=lambda sample: sample.index)
+        texts.append([sample.ids for sample in found])
+        assert sum(sample.counts["proposed"] for sample in found) > 0
+    assert texts[0] == texts[1]
+    for caches in zip(*sessions_caches(sessions), strict=True):
+        for lane, read in enumerate((32, 16, 32)):
+            torch.testing.assert_close(*(c[lane, :read] for c in caches), rtol=0.0, atol=1e-4)
+
+
+@given(st.lists(st.integers(0, 3)), st.sets(st.integers(0, 3)))
+def test_blocks_that_wait_are_counted_back_from_the_current_one(
+    waiting: list[int], stores: set[int]
+) -> None:
+    back = blocks_back(waiting, sorted(stores))
+    for lane in range(4):
+        of_lane = [b for b, each in zip(back, waiting, strict=True) if each == lane]
+        newest = 1 + (lane in stores)
+        assert of_lane == list(range(newest, newest + len(of_lane)))[::-1]
 
 
 def sessions_caches(sessions: list[Session]) -> list[list[torch.Tensor]]:
