@@ -21,6 +21,15 @@ from mrp.report.frame import Results
 from mrp.report.page import origin
 
 FORMS = ("svg", "png")
+CAPTIONS = {
+    "headline": "Speed over static, and accuracy with and without remasking",
+    "pareto": "Accuracy against tokens per forward",
+    "pareto_time": "Accuracy against tokens per second over static's",
+    "lookahead": "What each head is worth over the lookahead K",
+    "remask": "What remasking gains over dynamic decoding",
+    "acceptance": "How many drafts a verified round accepts",
+    "depth": "What more layers in the head bring and cost",
+}
 TALLIES = {
     HOLDS: ("holds", "hold"),
     FAILS: ("does not hold here", "do not hold here"),
@@ -129,7 +138,10 @@ def _figures(folder: Path, figures: Path | None) -> Iterator[str]:
     yield "## Figures"
     yield ""
     for path in shown:
-        yield f"![{path.stem}]({Path(os.path.relpath(path, folder)).as_posix()})"
+        caption = CAPTIONS.get(path.stem, path.stem)
+        yield f"![{caption}]({Path(os.path.relpath(path, folder)).as_posix()})"
+        yield ""
+        yield f"*{caption}.*"
         yield ""
 
 

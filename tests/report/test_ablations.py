@@ -143,7 +143,7 @@ def test_the_findings_page(replica: Written, replica_results: Results, tmp_path:
     text = (tmp_path / "docs" / "one.md").read_text("utf-8")
     assert text == (tmp_path / "docs" / "two.md").read_text("utf-8")
     assert text.startswith("# Findings of suite small\n")
-    assert "![pareto](../figures/pareto.svg)" in text
+    assert "![Accuracy against tokens per forward](../figures/pareto.svg)" in text
     assert "| Claim | The paper | Here | S | M | Verdict |" in text
     assert "Started by: `snakemake`" in text
     assert not any(word in text for word in ("nan", "None", "inf)"))
