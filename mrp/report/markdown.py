@@ -6,6 +6,7 @@ import os
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 
@@ -85,11 +86,7 @@ def _top(results: Results, rows: pd.DataFrame, findings: Sequence[Finding]) -> I
     yield ""
     facts = [(name, value) for name, value in header.facts if value != "unknown"]
     if results.manifest:
-        hours = results.manifest["hours_of_decoding"]
-        facts += [
-            ("Decoding took", f"{hours:.2f} hours of all runs together"),
-            ("Started by", f"`{results.manifest['command']}`"),
-        ]
+        facts += _measured_facts(results.manifest, backbones)
     for verdict, (one, _) in TALLIES.items():
         claims = [finding.claim for finding in findings if finding.verdict == verdict]
         if claims:
@@ -97,6 +94,27 @@ def _top(results: Results, rows: pd.DataFrame, findings: Sequence[Finding]) -> I
     yield ""
     yield from (f"- {name}: {value}" for name, value in facts)
     yield ""
+
+
+def _measured_facts(
+    manifest: dict[str, Any], backbones: Sequence[str]
+) -> Iterator[tuple[str, str]]:
+    """Sizes, hours and the command, of packed records."""
+    sizes = [
+        f"{name} {manifest['trained'][name]['parameters'] / 1e6:.1f} M"
+        for name in backbones
+        if "parameters" in manifest["trained"].get(name, {})
+    ]
+    if sizes:
+        yield "Parameters", ", ".join(sizes)
+    hours = [
+        ("training", manifest["hours_of_training"]),
+        ("decoding", manifest["hours_of_decoding"]),
+    ]
+    told = [f"{hours:.2f} of {what}" for what, hours in hours if hours]
+    if told:
+        yield "Hours of a device", f"{_joined(told)}, added up over jobs that may have run at once"
+    yield "Started by", f"`{manifest['command']}`"
 
 
 def _short(findings: Sequence[Finding]) -> Iterator[str]:

@@ -32,6 +32,7 @@ from mrp.schema import HeadsFrom, Suite
 FORMAT = 1
 MANIFEST, RECORDS, SAMPLES = RECORD_FILES
 COLUMNS = ("job", "task", "problems", "correct", "generated", "forwards", "like", "crc32")
+TRAINING_FACTS = ("parameters", "seconds", "device", "processes", "final", "sha256")
 SAME = "="  # in crc32: the answer is that of the job in `like`
 Key = tuple[str, str]  # job, task
 
@@ -96,6 +97,7 @@ def write_records(
     atomic_write_bytes(out / RECORDS, "".join(lines).encode("utf-8"))
     table = "".join(f"{line}\n" for line in _sample_lines(records, outcomes))
     atomic_write_bytes(out / SAMPLES, gzip.compress(table.encode("ascii"), 9, mtime=0))
+    trained = _trained(layout)
     manifest = {
         "format": FORMAT,
         "suite": suite.name,
@@ -107,6 +109,8 @@ def write_records(
         "answers": sum(len(outcome.problems) for outcome in outcomes.values()),
         "of_other_code": other_code,
         **_origin(records.values()),
+        "hours_of_training": round(sum(one["seconds"] for one in trained.values()) / 3600, 3),
+        "trained": trained,
         "absent": absent,
         "files": {name: sha256_file(out / name) for name in (RECORDS, SAMPLES)},
     }
@@ -148,6 +152,22 @@ def _origin(records: Iterable[dict[str, Any]]) -> dict[str, Any]:
         "hours_from_first_to_last": round(seconds.total_seconds() / 3600, 3),
         "hours_of_decoding": round(decoding / 3600, 3),
     }
+
+
+def _trained(layout: Layout) -> dict[str, dict[str, Any]]:
+    """What the suite's own trainings say of themselves: S is a backbone, S/k2 a head on it."""
+    places = {name: layout.trained_backbone_dir(name) for name in layout.suite.backbones}
+    for backbone in layout.suite.backbones:
+        for head in layout.suite.heads:
+            places[f"{backbone}/{head}"] = layout.trained_head_dir(backbone, head)
+    found = {}
+    for name, directory in places.items():
+        path = directory / "provenance.json"
+        if path.is_file():
+            facts = read_json(path)
+            found[name] = {fact: facts[fact] for fact in TRAINING_FACTS if fact in facts}
+            found[name].setdefault("seconds", 0.0)
+    return found
 
 
 def _different(values: Iterable[Any]) -> list[str]:

@@ -6,6 +6,7 @@ import argparse
 import dataclasses
 import gzip
 import json
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -70,6 +71,21 @@ def test_the_manifest_tells_the_origin(packed: Path) -> None:
     assert set(manifest["absent"]) == {MISSING, FAILED}
     assert manifest["of_other_code"] == 0
     assert len(manifest["suite_sha256"]) == 64
+    assert manifest["trained"] == {}  # nothing was, here
+
+
+def test_the_manifest_tells_what_was_trained(written: Written, tmp_path: Path) -> None:
+    shutil.copytree(written.results, tmp_path / "results")
+    copy = Written(written.suite, written.suite_file, tmp_path / "results")
+    directory = copy.layout.trained_head_dir("S", "default-here")
+    directory.mkdir(parents=True)
+    facts = {"seconds": 90.0, "parameters": 7, "sha256": "ab", "command": "not kept"}
+    (directory / "provenance.json").write_text(json.dumps(facts), "utf-8")
+    packed = packed_into(tmp_path / "packed", copy)
+    manifest = json.loads((packed / MANIFEST).read_text("utf-8"))
+    facts.pop("command")
+    assert manifest["trained"] == {"S/default-here": facts}
+    assert manifest["hours_of_training"] == 0.025
 
 
 def test_the_samples_are_a_plain_table(packed: Path) -> None:
