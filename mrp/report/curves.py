@@ -124,39 +124,45 @@ def curves(
     """
     look = style.looks(known or dict.fromkeys(place.rows["mode"]))
     found = []
-    for mode, rows in place.rows.groupby("mode", sort=False):
+    for rows in split(place.rows, ("mode",)):
+        mode = str(rows["mode"].iloc[0])
         if modes is not None and mode not in modes:
             continue
         knob = knob_of(rows)
-        rows = rows.dropna(subset=[knob]) if knob else rows
         keys = ["head", *(name for name in OPTIONS if name != knob)]
-        for number, part in enumerate(split(rows, keys)):
+        parts = split(rows, keys, knob)
+        for number, part in enumerate(parts):
             first = part.iloc[0]
             found.append(
                 Curve(
-                    mode=str(mode),
+                    mode=mode,
                     name=curve_name(first, knob),
                     variant=variant_name(first, knob),
-                    colour=look[str(mode)].colour,
-                    marker=look[str(mode)].marker,
+                    colour=look[mode].colour,
+                    marker=look[mode].marker,
                     dashes=style.DASHES[number % len(style.DASHES)],
                     filled=not first["trained_here"],
                     knob=knob,
-                    rows=part.sort_values(knob) if knob else part,
+                    rows=part,
                 )
             )
     return found
 
 
-def split(rows: pd.DataFrame, columns: Sequence[str]) -> list[pd.DataFrame]:
-    """Rows by the values of columns, in order of appearance; missing values are equal.
+def split(rows: pd.DataFrame, columns: Sequence[str], order: str = "") -> list[pd.DataFrame]:
+    """Rows by the values of columns, as they first appear; missing values are equal.
 
+    With `order` each part is sorted by that column, and rows without a value in it are left out.
     Much faster than pandas' own grouping, where the columns are many and the rows few.
     """
     found: dict[tuple[Any, ...], list[int]] = {}
-    values = zip(*(rows[name] for name in columns), strict=True)
+    rank = rows[order].tolist() if order else []
+    values = zip(*(rows[name].tolist() for name in columns), strict=True)
     for number, key in enumerate(values):
-        found.setdefault(tuple(None if pd.isna(v) else v for v in key), []).append(number)
+        if not order or not pd.isna(rank[number]):
+            found.setdefault(tuple(None if pd.isna(v) else v for v in key), []).append(number)
+    if order:
+        found = {key: sorted(numbers, key=rank.__getitem__) for key, numbers in found.items()}
     return [rows.iloc[numbers] for numbers in found.values()]
 
 
@@ -165,7 +171,7 @@ def knob_of(rows: pd.DataFrame) -> str:
 
     "" for a mode that needs none.
     """
-    varied = {name: rows[name].dropna().nunique() for name in KNOBS}
+    varied = {name: len({v for v in rows[name].tolist() if not pd.isna(v)}) for name in KNOBS}
     best = max(varied, key=lambda name: varied[name])
     return best if varied[best] else ""
 
@@ -190,11 +196,21 @@ def mode_name(mode: str) -> str:
 
 def variant_name(row: pd.Series[Any], knob: str) -> str:
     """The head and the options that differ from the mode's usual ones, the knob aside."""
-    parts = []
-    if not pd.isna(row["head"]):
-        parts.append(f"{row['head']} (trained here)" if row["trained_here"] else str(row["head"]))
+    return ", ".join(filter(None, (head_name(row), options_name(row, knob))))
+
+
+def head_name(row: pd.Series[Any]) -> str:
+    """A row's head; "" without one."""
+    if pd.isna(row["head"]):
+        return ""
+    name = f"{row['head']} head" if row["head"] == row["mode"] else str(row["head"])
+    return f"{name} (trained here)" if row["trained_here"] else name
+
+
+def options_name(row: pd.Series[Any], knob: str) -> str:
+    """The options that differ from the mode's usual ones, the knob aside; "" if none does."""
     knobs = [name for name in KNOBS if name != knob and not pd.isna(row[name])]
-    parts += [f"{symbol(name)} {row[name]:g}" for name in knobs]
+    parts = [f"{symbol(name)} {row[name]:g}" for name in knobs]
     return ", ".join([*parts, *(option_text(*item) for item in own_options(row).items())])
 
 
@@ -216,16 +232,22 @@ def static_point(axes: Any, place: Place, x: float) -> Any:
     return point
 
 
-def plotted(place: Place, name: str, knob: str, rows: pd.DataFrame) -> pd.DataFrame:
-    """Rows of a curve as numbers for a CSV file."""
+def numbers_of(drawn: Sequence[tuple[Place, Curve]], more: Sequence[str] = ()) -> pd.DataFrame:
+    """The rows of curves as numbers for a CSV file; `more` are columns beside the usual ones."""
+    if not drawn:
+        return pd.DataFrame()
     columns = ["mode", "head", "head_seed_of", "head_layers", "n"]
     for measure in ("accuracy", "tpf", "time_ratio"):
         columns += [measure, f"{measure}_low", f"{measure}_high"]
-    columns += ["acceptance", "job"]
-    shown = rows[columns]
-    first: dict[str, Any] = {"backbone": place.backbone, "task": place.task}
-    first |= {"curve": name, "knob": knob, "value": rows[knob] if knob else np.nan}
-    return pd.concat([pd.DataFrame(first, index=rows.index), shown], axis=1)
+    rows = pd.concat([curve.rows for _, curve in drawn], ignore_index=True)
+    first = [
+        (place.backbone, place.task, curve.name, curve.knob, value)
+        for place, curve in drawn
+        for value in (curve.rows[curve.knob] if curve.knob else [np.nan] * len(curve.rows))
+    ]
+    names = ("backbone", "task", "curve", "knob", "value")
+    labels = pd.DataFrame(first, columns=pd.Index(names))
+    return pd.concat([labels, rows[[*columns, "acceptance", *more, "job"]]], axis=1)
 
 
 def shifts(n: int, step: float) -> Iterator[float]:

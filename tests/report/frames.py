@@ -41,7 +41,7 @@ def replica(modes: tuple[str, ...] = ()) -> pd.DataFrame:
     table = pd.DataFrame(rows, dtype=object)
     numbers = (*frame.NUMERIC_OPTIONS, *frame.NUMBERS, *comparisons.NUMBERS)
     absent = dict.fromkeys((name for name in (*OPTIONS, *numbers) if name not in table), np.nan)
-    return table.assign(**absent).astype(dict.fromkeys(numbers, float))
+    return table.assign(**absent).astype(dict.fromkeys(numbers, float)).copy()
 
 
 def _grid(backbone: str, modes: tuple[str, ...]) -> Iterator[Setting]:

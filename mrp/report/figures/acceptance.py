@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -10,12 +10,14 @@ import pandas as pd
 from matplotlib import colormaps
 
 from mrp.report import style
-from mrp.report.curves import Curve, Place, curves, mode_name, places, plotted, symbol
+from mrp.report.curves import Curve, Place, curves, mode_name, numbers_of, places, symbol
 from mrp.report.figures.lookahead import ACCEPTANCE, heads, with_acceptance
-from mrp.report.figures.parts import Drawing, entry, joined, layout, outer_labels, sentence
+from mrp.report.figures.parts import Drawing, entry, layout, outer_labels, sentence
 
 BAR = 0.115  # inches
+APART = 0.5  # bars' width between the bars of two heads
 SHORT = {"speculative": "", "self_speculative": "no head"}
+Key = tuple[str, str]  # mode with its head, and K, as texts
 
 
 def acceptance(rows: pd.DataFrame) -> Drawing:
@@ -29,56 +31,54 @@ def acceptance(rows: pd.DataFrame) -> Drawing:
         return sentence("No run of this suite drafted and verified tokens.")
     found = places(rows)
     modes = list(dict.fromkeys(drafted["mode"]))
-    shown = {id(place): _bars(place, modes) for place in found}
-    most = max(len(bars) for bars in shown.values())
-    figure, placed = layout(found, 1, 0.45 + BAR * most)
+    shown = [_drafting(place, modes) for place in found]
+    heights = _heights([key for lines in shown for line in lines for key, _ in _bars(line)])
+    tallest = max(heights.values())
+    drawn = [(place, line) for place, lines in zip(found, shown, strict=True) for line in lines]
+    figure, placed = layout(found, 1, 0.45 + BAR * tallest)
     sizes = max(len(_rounds(row)) for _, row in drafted.iterrows())
     ramp = [colormaps["YlGnBu"](x) for x in np.linspace(0.28, 1, max(sizes - 1, 2))]
     colours = [style.FAINT, *ramp]  # light to dark, so that it survives any eye and any printer
-    numbers: list[pd.DataFrame] = []
-    for place, (panel,) in placed:
-        bars = shown[id(place)]
-        for number, (_, row) in enumerate(bars):
-            _bar(panel, number, row, colours)
-        names = [label for label, _ in bars]
-        first = panel.get_subplotspec().is_first_col()
-        hidden = not first and names == [label for label, _ in shown[id(placed[0][0])]]
-        panel.set_yticks(range(len(bars)), [""] * len(bars) if hidden else names)
-        panel.tick_params(axis="y", length=0)
-        panel.set_ylim(most - 0.4, -0.6)
+    for (_, (panel,)), lines in zip(placed, shown, strict=True):
+        for line in lines:
+            for key, row in _bars(line):
+                _bar(panel, heights[key], row, colours)
+        panel.set_yticks(list(heights.values()), _names(list(heights)))
+        panel.set_ylim(tallest + 0.6, -0.6)
         panel.set_xlim(0, 100)
         panel.grid(axis="y", visible=False)
+        panel.tick_params(axis="y", length=0)
         panel.set_xlabel("rounds, %" if sizes else "drafts accepted, %")
-        numbers += [
-            plotted(place, each.name, each.knob, each.rows).assign(
-                accepted_rounds=each.rows["accepted_rounds"]
-            )
-            for each in _drafting(place, modes)
-        ]
-    outer_labels(figure)
+    outer_labels(figure, ticks=True)
     handles = [entry(f"{size} accepted", colours[size], "s", markersize=5) for size in range(sizes)]
-    style.legend(
-        figure,
-        handles,
-        "At the right of each bar: drafts accepted a round, on average." if sizes else "",
-    )
-    return Drawing(figure, joined(numbers))
+    note = "At the right of each bar: drafts accepted a round, on average."
+    style.legend(figure, handles, note if sizes else "")
+    return Drawing(figure, numbers_of(drawn, ("accepted_rounds",)))
 
 
 def _drafting(place: Place, modes: Sequence[str]) -> list[Curve]:
     return heads([with_acceptance(curve) for curve in curves(place, modes)])
 
 
-def _bars(place: Place, modes: Sequence[str]) -> list[tuple[str, pd.Series[Any]]]:
-    """A label and a row for each bar; a variant's name stands at its first K alone."""
-    bars = []
-    for curve in _drafting(place, modes):
-        mode = SHORT.get(curve.mode, mode_name(curve.mode))
-        name = " ".join(filter(None, (mode, curve.variant)))
-        for (_, row), text in zip(curve.rows.iterrows(), curve.knob_texts(), strict=True):
-            bars.append((f"{name}  {symbol(curve.knob)}={text}" if name else text, row))
-            name = ""
-    return bars
+def _bars(curve: Curve) -> Iterator[tuple[Key, pd.Series[Any]]]:
+    """The rows of a curve with what their bars are called."""
+    mode = SHORT.get(curve.mode, mode_name(curve.mode))
+    name = " ".join(filter(None, (mode, curve.variant)))
+    for (_, row), text in zip(curve.rows.iterrows(), curve.knob_texts(), strict=True):
+        yield (name, f"{symbol(curve.knob)}={text}"), row
+
+
+def _heights(keys: Sequence[Key]) -> dict[Key, float]:
+    """Where each bar lies, the same in all panels: 0 is the top."""
+    groups = list(dict.fromkeys(name for name, _ in keys))
+    ordered = [key for group in groups for key in dict.fromkeys(keys) if key[0] == group]
+    return {key: n + APART * groups.index(key[0]) for n, key in enumerate(ordered)}
+
+
+def _names(keys: Sequence[Key]) -> list[str]:
+    """The bars' labels: mode and head stand at the first of their bars alone."""
+    firsts = dict(reversed(keys))
+    return [f"{name}  {at}" if firsts[name] == at else at.split("=")[-1] for name, at in keys]
 
 
 def _rounds(row: pd.Series[Any]) -> list[int]:
@@ -87,15 +87,15 @@ def _rounds(row: pd.Series[Any]) -> list[int]:
     return [int(often) for often in text.split()] if isinstance(text, str) else []
 
 
-def _bar(panel: Any, number: int, row: pd.Series[Any], colours: Sequence[Any]) -> None:
+def _bar(panel: Any, height: float, row: pd.Series[Any], colours: Sequence[Any]) -> None:
     rounds = _rounds(row)
     if not rounds:
         low, high = (100 * row[end] for end in ACCEPTANCE)
-        panel.plot([low, high], [number, number], color=style.BLACK, linewidth=0.8)
-        panel.plot([100 * row["acceptance"]], [number], "o", color=style.BLACK)
+        panel.plot([low, high], [height, height], color=style.BLACK, linewidth=0.8)
+        panel.plot([100 * row["acceptance"]], [height], "o", color=style.BLACK)
         return
     shares = 100 * np.array(rounds) / sum(rounds)
     left = np.concatenate([[0], np.cumsum(shares)[:-1]])
-    panel.barh([number] * len(rounds), shares, 0.82, left, color=colours[: len(rounds)])
+    panel.barh([height] * len(rounds), shares, 0.82, left, color=colours[: len(rounds)])
     mean = sum(size * often for size, often in enumerate(rounds)) / sum(rounds)
-    panel.text(101.5, number, f"{mean:.2f}", va="center_baseline", fontsize=5.4)
+    panel.text(101.5, height, f"{mean:.2f}", va="center_baseline", fontsize=5.4)

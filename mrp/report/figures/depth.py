@@ -8,8 +8,8 @@ from typing import Any
 import pandas as pd
 
 from mrp.report import style
-from mrp.report.curves import Curve, Place, curves, places, plotted, shifts, symbol
-from mrp.report.figures.parts import Drawing, joined, say, seeds_note, sentence
+from mrp.report.curves import Curve, Place, curves, numbers_of, options_name, places, shifts, symbol
+from mrp.report.figures.parts import Drawing, say, seeds_note, sentence
 from mrp.report.settings import usual_reveal
 
 # (mode, measure, unit, label) of the panels side by side.
@@ -31,35 +31,36 @@ def depth(rows: pd.DataFrame) -> Drawing:
     names = dict.fromkeys(line.name for _, lines in found for line in lines)
     look = {name: style.SERIES[n % len(style.SERIES)] for n, name in enumerate(names)}
     handles: dict[str, Any] = {}
-    numbers: list[pd.DataFrame] = []
+    drawn: list[tuple[Place, Curve]] = []
     for panels, (place, lines) in zip(axes, found, strict=True):
         panels[0].set_title(place.title)
-        numbers += [plotted(place, each.name, each.knob, each.rows) for each in lines]
-        numbers += [
-            plotted(place, each.name, each.knob, place.seeds(row))
-            for each in lines
-            for _, row in each.rows.iterrows()
+        drawn += [(place, line) for line in lines]
+        drawn += [
+            (place, replace(line, rows=seeds))
+            for line in lines
+            for _, row in line.rows.iterrows()
+            if not (seeds := place.seeds(row)).empty
         ]
         for panel, (mode, measure, unit, label) in zip(panels, measures, strict=True):
             panel.set_xlabel("layers of the head")
             panel.set_ylabel(label)
-            drawn = [
+            shown = [
                 replace(line, colour=look[line.name].colour, marker=look[line.name].marker)
                 for line in lines
                 if line.mode == mode and line.rows[measure].notna().any()
             ]
-            if not drawn:
+            if not shown:
                 say(panel, "no records")
-            for line, shift in zip(drawn, shifts(len(drawn), 0.06), strict=True):
+            for line, shift in zip(shown, shifts(len(shown), 0.06), strict=True):
                 handles[line.name] = _draw(panel, place, line, shift, measure, unit)
-            ticks = sorted({int(n) for line in drawn for n in line.rows["head_layers"]})
-            if drawn:
+            ticks = sorted({int(n) for line in shown for n in line.rows["head_layers"]})
+            if shown:
                 panel.set_xticks(ticks)
     for row in axes[:-1]:
         for panel in row:
             panel.set_xlabel("")
     style.legend(figure, [handles[name] for name in names if name in handles], seeds_note(rows))
-    return Drawing(figure, joined(numbers))
+    return Drawing(figure, numbers_of(drawn))
 
 
 def _draw(panel: Any, place: Place, line: Curve, shift: float, measure: str, unit: float) -> Any:
@@ -102,5 +103,6 @@ def _lines(place: Place) -> list[Curve]:
 
 def _kind(curve: Curve, row: pd.Series[Any]) -> str:
     """A name for all runs that differ from this one in the head's depth alone."""
-    variant = curve.variant.replace(str(row["head"]), str(row["head_variant"]), 1)
-    return f"{curve.mode}, {variant}, {symbol('k')}={row['k']:g}"
+    options = options_name(row, curve.knob)
+    parts = (curve.mode, str(row["head_variant"]), options, f"{symbol('k')}={row['k']:g}")
+    return ", ".join(filter(None, parts))

@@ -30,7 +30,8 @@ from mrp.report.frame import AUTO
 from mrp.report.statistics import Estimate
 from mrp.schema import LOSSLESS
 
-BAR = 0.15  # inches
+BAR = 0.13  # inches
+ROOM = 15.0  # % of accuracy
 
 
 @dataclass(frozen=True)
@@ -51,7 +52,7 @@ def headline(rows: pd.DataFrame) -> Drawing:
     found = places(rows)
     backbones = list(dict.fromkeys(place.backbone for place in found))
     settings = _settings(found)
-    height = max(1.9, 0.55 + BAR * (len(settings) + 1) * len(backbones))
+    height = max(1.6, 0.55 + BAR * (len(settings) + 1) * len(backbones))
     widths = [2.6 if len(backbones) > 1 else 1.5, *[1.0] * len(backbones)]
     figure, ((left, *right),) = style.panels(1, len(widths), height, width_ratios=widths)
     numbers: list[dict[str, Any]] = []
@@ -260,11 +261,14 @@ def _mark_gain(panel: Any, drawn: Sequence[Curve]) -> None:
         return
     tau = both.min()
     start, end = 100 * low[tau], 100 * high[tau]
+    # Curves rise from here to the right: below them is room, unless they start at the axis.
+    below = min(start, end) > ROOM
     panel.annotate(
         f"{end - start:+.0f}",
-        (tau, max(start, end)),
-        xytext=(-3, 5),
+        (tau, min(start, end) if below else max(start, end)),
+        xytext=(-3, -5 if below else 5),
         textcoords="offset points",
+        va="top" if below else "bottom",
         color=style.for_text(drawn[-1].colour),
         fontweight="bold",
     )

@@ -11,8 +11,8 @@ import pandas as pd
 
 from mrp.report import style
 from mrp.report.comparisons import reference
-from mrp.report.curves import Curve, Place, curves, places, plotted, shifts
-from mrp.report.figures.parts import Drawing, joined, layout, outer_labels, say, seeds_note
+from mrp.report.curves import Curve, Place, curves, numbers_of, options_name, places, shifts
+from mrp.report.figures.parts import Drawing, layout, outer_labels, say, seeds_note
 from mrp.report.statistics import wilson
 from mrp.report.tables import control_at
 
@@ -29,7 +29,7 @@ def lookahead(rows: pd.DataFrame) -> Drawing:
     drafting = [mode for mode in modes if mode in drafted]
     figure, placed = layout(found, 2 if drafting else 1, 1.45)
     handles: list[Any] = []
-    numbers: list[pd.DataFrame] = []
+    drawn: list[tuple[Place, Curve]] = []
     for place, panels in placed:
         direct = heads(curves(place, (DIRECT,), modes))
         control = _control(place, direct)
@@ -41,19 +41,19 @@ def lookahead(rows: pd.DataFrame) -> Drawing:
             level = 100 * static["accuracy"]
             line = {"color": style.BLACK, "linewidth": 0.8, "linestyle": ":", "label": "static"}
             handles.append(panels[0].axhline(level, **line))
-        numbers += [plotted(place, each.name, each.knob, each.rows) for each in shown]
+        drawn += [(place, each) for each in shown]
         if not drafting:
             continue
         panels[1].set_ylabel("lossless:\naccepted, %")
         verified = heads([with_acceptance(each) for each in curves(place, drafting, modes)])
         verified = [each for each in verified if each.knob == "k"]
         handles += _over_k(panels[1], place, verified, "acceptance", ACCEPTANCE)
-        numbers += [plotted(place, each.name, each.knob, each.rows) for each in verified]
+        drawn += [(place, each) for each in verified]
     for _, panels in placed:
         panels[-1].set_xlabel("lookahead K")
-    outer_labels(figure)
+    outer_labels(figure, ticks=True)
     style.legend(figure, handles, seeds_note(rows))
-    return Drawing(figure, joined(numbers))
+    return Drawing(figure, numbers_of(drawn))
 
 
 ACCEPTANCE = ("acceptance_low", "acceptance_high")
@@ -86,7 +86,7 @@ def heads(found: Sequence[Curve]) -> list[Curve]:
             kept[curve.name,] = curve
             continue
         kind = str(first["head_variant"])
-        options = curve.variant.removeprefix(str(first["head"]))
+        options = options_name(first, curve.knob)
         key = (curve.mode, kind, options, str(first["head_source"]), str(first["head_reveal"]))
         if key in kept and len(curve.rows) <= len(kept[key].rows):
             continue
@@ -94,7 +94,8 @@ def heads(found: Sequence[Curve]) -> list[Curve]:
         kept[key] = replace(curve, dashes=style.DASHES[before % len(style.DASHES)])
         if curve.mode in BY_HEAD:
             look = style.Look(style.HEAD_COLOURS[kind], style.HEAD_MARKERS[kind])
-            name = f"{first['head']}: {OBJECTIVES[kind]}{options}"
+            here = " (trained here)" if first["trained_here"] else ""
+            name = ", ".join(filter(None, (f"{first['head']}{here}: {OBJECTIVES[kind]}", options)))
             kept[key] = replace(kept[key], name=name, colour=look.colour, marker=look.marker)
     return list(kept.values())
 
@@ -119,7 +120,7 @@ def _over_k(
             panel.plot(at, 100 * seeds[measure], "_", color=curve.colour, markersize=7)
     ks = sorted({int(k) for curve in shown for k in curve.rows["k"] if np.isfinite(k)})
     panel.set_xticks(ks)
-    panel.set_ylim(0, 102)
+    panel.set_ylim(-3, 103)
     return handles
 
 

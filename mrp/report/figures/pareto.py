@@ -16,15 +16,14 @@ from mrp.report.curves import (
     Place,
     curves,
     mode_name,
+    numbers_of,
     places,
-    plotted,
     static_point,
     symbol,
 )
 from mrp.report.figures.parts import (
     Drawing,
     entry,
-    joined,
     layout,
     outer_labels,
     percent_axis,
@@ -55,14 +54,14 @@ def _over(rows: pd.DataFrame, speed: str) -> Drawing:
     found = places(rows)
     figure, placed = layout(found, 1, 2.1)
     handles: dict[str, Any] = {}
-    numbers: list[pd.DataFrame] = []
+    drawn: list[tuple[Place, Curve]] = []
     pending: list[tuple[Any, list[Label]]] = []
     for place, (panel,) in placed:
         panel.set_xlabel(SPEEDS[speed])
         panel.set_ylabel("accuracy, %")
         everything = curves(place, known=modes)
-        numbers += [plotted(place, each.name, each.knob, each.rows) for each in everything]
-        timed = [replace(each, rows=each.rows.dropna(subset=[speed])) for each in everything]
+        drawn += [(place, each) for each in everything]
+        timed = [_timed(each, speed) for each in everything]
         shown = [each for each in timed if len(each.rows)]
         if not shown:
             say(panel, "not timed" if everything else "no records")
@@ -84,7 +83,12 @@ def _over(rows: pd.DataFrame, speed: str) -> Drawing:
     style.freeze(figure)
     for panel, labels in pending:
         place_labels(panel, labels)
-    return Drawing(figure, joined(numbers))
+    return Drawing(figure, numbers_of(drawn))
+
+
+def _timed(curve: Curve, speed: str) -> Curve:
+    known = curve.rows[speed].notna()
+    return curve if known.all() else replace(curve, rows=curve.rows[known])
 
 
 def _mode_entry(curve: Curve) -> Any:
@@ -147,13 +151,15 @@ def _draw_mode(panel: Any, mine: Sequence[Mark], best: set[Point], several: bool
     own = frontier([mark.at for mark in mine])
     curve = mine[0].curve
     panel.plot(*zip(*own, strict=True), color=curve.colour, linewidth=0.8, alpha=0.45, zorder=2)
-    labels = []
+    labels: dict[
+        Point, Label
+    ] = {}  # of runs that are as fast and as right as each other, the first one's
     tiers: dict[tuple[int, bool], list[Point]] = {}
     for mark in mine:
         leads, known = mark.at in best, mark.at in own
         tiers.setdefault((leads + known, mark.curve.filled), []).append(mark.at)
         if known:
-            labels.append(_label(mark, leads, several))
+            labels.setdefault(mark.at, _label(mark, leads, several))
     for (tier, filled), points in tiers.items():
         panel.plot(
             *zip(*points, strict=True),
@@ -166,7 +172,7 @@ def _draw_mode(panel: Any, mine: Sequence[Mark], best: set[Point], several: bool
             alpha=(0.22, 0.6, 1.0)[tier],
             zorder=(1.5, 3, 4)[tier],
         )
-    return labels
+    return list(labels.values())
 
 
 def _label(mark: Mark, leads: bool, several: bool) -> Label:

@@ -66,8 +66,8 @@ def layout(
     return figure, placed
 
 
-def outer_labels(figure: Figure) -> None:
-    """Keep the axes' labels where a panel has no neighbour that says the same."""
+def outer_labels(figure: Figure, ticks: bool = False) -> None:
+    """Keep axes' labels, and with `ticks` the ticks' too, at the left and at the bottom alone."""
     figure.align_ylabels()
     for panel in figure.axes:
         spec = panel.get_subplotspec()
@@ -77,6 +77,8 @@ def outer_labels(figure: Figure) -> None:
             panel.set_ylabel("")
         if not spec.is_last_row():
             panel.set_xlabel("")
+        if ticks:
+            panel.tick_params(labelleft=spec.is_first_col(), labelbottom=spec.is_last_row())
 
 
 def entry(label: str, colour: str, marker: Any, **more: Any) -> Line2D:
@@ -97,11 +99,6 @@ def percent_axis(panel: Any, low: float, high: float) -> None:
     missing = max(0.0, 10 - (high - low)) / 2
     room = 0.07 * (high - low + 2 * missing)
     panel.set_ylim(max(-3.0, low - missing - room), min(104.0, high + missing + room))
-
-
-def joined(numbers: Sequence[pd.DataFrame]) -> pd.DataFrame:
-    """All numbers of a figure, one below the other."""
-    return pd.concat(numbers, ignore_index=True) if numbers else pd.DataFrame()
 
 
 def seeds_note(rows: pd.DataFrame) -> str:

@@ -9,8 +9,8 @@ from typing import Any
 import pandas as pd
 
 from mrp.report import style
-from mrp.report.curves import Curve, curves, places, plotted, shifts
-from mrp.report.figures.parts import Drawing, joined, layout, outer_labels, say, sentence
+from mrp.report.curves import Curve, Place, curves, numbers_of, places, shifts
+from mrp.report.figures.parts import Drawing, layout, outer_labels, say, sentence
 
 GAINS = {
     "vs_dynamic": "gain at\nequal τ, points",
@@ -26,7 +26,7 @@ def remask(rows: pd.DataFrame) -> Drawing:
     every = _looks([curve for place in found for curve in curves(place, ("remask",))])
     figure, placed = layout(found, len(GAINS), 1.35)
     handles: list[Any] = []
-    numbers: list[pd.DataFrame] = []
+    lines: list[tuple[Place, Curve]] = []
     drawn: list[Any] = []
     for place, panels in placed:
         shown = [
@@ -49,20 +49,19 @@ def remask(rows: pd.DataFrame) -> Drawing:
                 handles.append(curve.draw(panel, curve.rows["tau"] + shift, gain, ends))
             panel.set_xticks(ticks)
             drawn.append(panel)
-        for curve in shown:
-            gains = [f"{gain}{end}" for gain in GAINS for end in ("", "_low", "_high")]
-            more = plotted(place, curve.name, curve.knob, curve.rows)
-            numbers.append(more.assign(**{gain: curve.rows[gain] for gain in gains}))
+        lines += [(place, curve) for curve in shown]
     limits = [value for panel in drawn for value in panel.get_ylim()]
     for panel in drawn:
         panel.set_ylim(min(limits), max(limits))
-        panel.tick_params(labelleft=panel.get_subplotspec().is_first_col())
-    outer_labels(figure)
+    outer_labels(figure, ticks=True)
     order = {name: number for number, name in enumerate(every)}
     handles.sort(key=lambda handle: order[str(handle.get_label())])
     note = "Line at 0: dynamic decoding. At equal TPF: dynamic's accuracy between its points."
     style.legend(figure, handles, note)
-    return Drawing(figure, joined(numbers))
+    return Drawing(
+        figure,
+        numbers_of(lines, [f"{gain}{end}" for gain in GAINS for end in ("", "_low", "_high")]),
+    )
 
 
 def _looks(found: Sequence[Curve]) -> dict[str, style.Look]:
