@@ -41,7 +41,7 @@ def shape_calls(shape: str, args: argparse.Namespace) -> Calls:
     """Forwards, the eager loop, and `k: auto` at every batch size, on random weights."""
     common = ["--shape", shape, *COMMON, *ceilings(args)]
     calls = {f"eager-{shape}": ["--batch", "1", "--baseline", "eager-loop", "--repeats", "2"]}
-    for batch, repeats in (("1,2,4", "8"), ("8,16", "4")):
+    for batch, repeats in (("1,2,4", "6"), ("8,16", "3")):
         name = f"auto-{shape}-{batch.replace(',', '-')}"
         calls[name] = ["--batch", batch, "--mode", AUTO, "--repeats", repeats]
     return {name: [*common, *call] for name, call in calls.items()}

@@ -36,7 +36,7 @@ ALL_MODES: tuple[tuple[str, dict[str, Any]], ...] = (
     ("speculative", {"k": 3, "scale": 2.0, "prefix": False}),
     ("self_speculative", {"k": 2}),
     ("lattice", {"k": 3, "window": 2, "cap": 0.5}),
-    ("lattice", {"k": 3, "window": 3, "ahead": True}),
+    ("lattice", {"k": 3, "window": 3, "ahead": True, "head_passes": 1}),
     ("self_lattice", {"k": 2, "window": 1, "ahead": True}),
     ("remask", {"tau": 0.2}),
     ("remask", {"tau": 0.2, "passes": "halves"}),
@@ -136,18 +136,32 @@ def test_a_prefill_of_rounded_length_stores_what_one_of_its_own_does() -> None:
         torch.testing.assert_close(exact[:2], fixed[:2], rtol=0.0, atol=1e-5)
 
 
-@pytest.mark.parametrize("rounds", ["exact", "fixed"])
+@pytest.mark.parametrize(
+    "rounds",
+    [
+        "exact",
+        "fixed",
+        pytest.param(
+            "graphs",
+            marks=[
+                pytest.mark.gpu,
+                pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),
+            ],
+        ),
+    ],
+)
 def test_the_head_catches_up_on_blocks_it_was_not_given(
     rounds: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Plain steps over several blocks, then drafts: its prefix is that of drafts all the time."""
     backbone = tiny_backbone(5, ends=False)
+    head = tiny_head(backbone)
+    if rounds == "graphs":
+        backbone, head = backbone.cuda(), head.cuda()
     prompts, budgets = [[5] * 9, [6, 7], [8] * 17], [60, 60, 50]
     sessions, texts = [], []
     for k in (2, "auto"):
-        decoder = Decoder(
-            backbone, tiny_head(backbone), make_mode("speculative", k=k), 3, rounds=rounds
-        )
+        decoder = Decoder(backbone, head, make_mode("speculative", k=k), 3, rounds=rounds)
         number = iter(range(1000))
 
         def choose(pace: Pace, open_: list[int], fresh: list[bool], number: Any = number) -> int:
