@@ -38,13 +38,16 @@ MODES = {
     "dynamic": ModeShape(False, required=("tau",)),
     "direct": ModeShape(True, required=("k",), optional=("scale", "shortlist", "prefix")),
     "speculative": ModeShape(
-        True, required=("k",), optional=("scale", "shortlist", "cap", "prefix"), lossless=True
+        True,
+        required=("k",),
+        optional=("scale", "shortlist", "cap", "prefix", "head_passes"),
+        lossless=True,
     ),
     "self_speculative": ModeShape(False, required=("k",), optional=("cap",), lossless=True),
     "lattice": ModeShape(
         True,
         required=("k",),
-        optional=("window", "ahead", "scale", "shortlist", "cap", "prefix"),
+        optional=("window", "ahead", "scale", "shortlist", "cap", "prefix", "head_passes"),
         lossless=True,
     ),
     "self_lattice": ModeShape(
@@ -84,6 +87,7 @@ OPTIONS: dict[str, Any] = {
     "passes": "one",
     "window": 2,
     "ahead": False,
+    "head_passes": 0,
     "shortlist": 0,
     "cap": 1.0,
     "prefix": True,
@@ -219,6 +223,7 @@ class GridEntry(Strict):
     cap: Listed[float] | None = None
     window: Listed[int] | None = None
     ahead: Listed[bool] | None = None
+    head_passes: Listed[int] | None = None
     prefix: Listed[bool] | None = None
 
 

@@ -310,6 +310,9 @@ def _entry_problems(
     for cap in entry.cap or []:
         if not 0 < cap <= 1:
             yield f"{where}.cap: {cap} is not allowed: above 0 and at most 1, which is no cap"
+    for passes in entry.head_passes or []:
+        if passes < 0:
+            yield f"{where}.head_passes: {passes} is not allowed: passes, or 0 for one a draft"
     for steps in entry.steps or []:
         if steps < 1 or (block and steps > block):
             yield f"{where}.steps: {steps} is not allowed: 1 to the block length{blocks}"

@@ -116,6 +116,13 @@ def add_decoding_arguments(parser: argparse.ArgumentParser) -> None:
         "that (lattice, self_lattice; default: --no-ahead)",
     )
     group.add_argument(
+        "--head-passes",
+        type=int,
+        metavar="N",
+        help="after N head passes a round takes the remaining drafts from the last one "
+        "(speculative, lattice; default: 0, a pass for each draft)",
+    )
+    group.add_argument(
         "--shortlist",
         type=int,
         metavar="N",

@@ -39,6 +39,12 @@ class Picks(NamedTuple):
         """The most confident masked position, [...]; a tie takes the lowest position."""
         return self.odds.argmin(dim=-1)
 
+    def surest(self, count: int) -> Tensor:
+        """The `count` most confident positions, [..., count], masked ones and the best first."""
+        if count == 1:
+            return self.best()[..., None]
+        return self.odds.sort(dim=-1, stable=True).indices[..., :count]
+
     def first(self) -> Tensor:
         """Mask [..., B] of the most confident masked position alone; empty if none is masked."""
         first = torch.zeros_like(self.odds, dtype=torch.bool)

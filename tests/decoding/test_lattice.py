@@ -36,7 +36,10 @@ def test_the_text_is_that_of_static_with_the_same_cap(case: Case, data: st.DataO
     for name in ("lattice", "self_lattice"):
         rounds = data.draw(st.sampled_from(["exact", "fixed"]))
         ahead = data.draw(st.booleans())
-        drafted = samples(case, name, rounds, k=min(k, 5), window=window, cap=cap, ahead=ahead)
+        options: dict[str, object] = {"k": min(k, 5), "window": window, "cap": cap, "ahead": ahead}
+        if name == "lattice":
+            options["head_passes"] = data.draw(st.integers(0, 3))
+        drafted = samples(case, name, rounds, **options)
         for ours, reference in zip(drafted, static, strict=True):
             assert ours.trace.ids == reference.trace.ids
             assert (ours.ids, ours.finished) == (reference.ids, reference.finished)
@@ -180,6 +183,17 @@ def test_with_everything_capped_static_reads_from_left_to_right() -> None:
     assert free.trace.step != sample.trace.step
 
 
+def test_head_passes_are_bounded_and_the_first_drafts_are_the_same() -> None:
+    backbone = tiny_backbone(3, 16, ends=False)
+    case: Case = (backbone, tiny_head(backbone), [[5, 6, 7]], [60], 1, 4)
+    for most in (1, 2):
+        (few,) = samples(case, "speculative", k=4, head_passes=most)
+        assert 0 < few.counts["head_draft"] <= most * few.counts["verify"]
+        assert few.counts["proposed"] > few.counts["head_draft"]
+    (alike,) = samples(case, "speculative", k=2, head_passes=2)
+    assert alike == samples(case, "speculative", k=2)[0]
+
+
 def test_the_baseline_is_static_with_the_same_cap() -> None:
     assert make_mode("lattice", k=2, cap=0.9).baseline() == make_mode("static", cap=0.9)
     assert make_mode("dynamic", tau=0.5).baseline() == make_mode("static")
@@ -195,6 +209,7 @@ def test_the_baseline_is_static_with_the_same_cap() -> None:
         ({"k": 2, "cap": 0.0}, "cap=0.0"),
         ({"k": 2, "cap": 1.5}, "cap=1.5"),
         ({"k": 2, "ahead": 1.5}, "ahead=1.5"),
+        ({"k": 2, "head_passes": -1}, "head_passes=-1"),
     ],
 )
 def test_what_is_out_of_range_is_said(options: dict[str, object], said: str) -> None:

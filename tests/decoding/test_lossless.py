@@ -63,6 +63,7 @@ def test_speculative_modes_equal_static_token_for_token(
         st.sampled_from(
             [
                 ("speculative", {"k": k, "shortlist": 3}),
+                ("speculative", {"k": k, "head_passes": 1}),
                 ("speculative", {"k": "auto"}),
                 ("self_speculative", {"k": "auto"}),
             ]

@@ -88,8 +88,9 @@ def _check_range(name: str, key: str, value: Any) -> None:
     if key in ("k", "steps", "history") and (not _whole(value) or value < 1):
         auto = ' or "auto"' if key == "k" and name in CHOOSING else ""
         raise UserError(f"mode {name!r}: {key}={value} must be a whole number of at least 1{auto}")
-    if key == "shortlist" and (not _whole(value) or value < 0):
-        raise UserError(f"mode {name!r}: shortlist={value} must be a whole number, 0 for none")
+    if key in ("shortlist", "head_passes") and (not _whole(value) or value < 0):
+        none = "0 for none" if key == "shortlist" else "0 for one a draft"
+        raise UserError(f"mode {name!r}: {key}={value} must be a whole number, {none}")
     if key == "window" and not (_whole(value) and 1 <= value <= MOST_WINDOW):
         allowed = f"a whole number, 1 (the chain alone) to {MOST_WINDOW}"
         raise UserError(f"mode {name!r}: window={value} must be {allowed}")

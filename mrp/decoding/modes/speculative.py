@@ -171,7 +171,7 @@ def chain(block: Tensor, drafts: Drafts) -> Tensor:
 def stale_drafts(session: Session, k: int, cap: float) -> Drafts:
     """The `k` most confident picks of the hidden states that were kept."""
     picks = session.pick(session.kept).capped(cap)
-    positions = picks.odds.sort(dim=1, stable=True).indices[:, :k]
+    positions = picks.surest(k)
     return Drafts(positions, picks.tokens.gather(1, positions))
 
 
@@ -181,7 +181,8 @@ class Speculative(Verified):
 
     `shortlist` n > 0: drafts are chosen among the n tokens that the backbone found likeliest at
     each position of the accepted state, which is cheaper. `scale` multiplies each correction;
-    `prefix` False lets the head see the current block alone. The drafts are verified as ever.
+    `prefix` False lets the head see the current block alone. `head_passes` n > 0: after n passes,
+    the last one's next best picks are the remaining drafts. The drafts are verified as ever.
     """
 
     name: ClassVar[str] = "speculative"
@@ -189,6 +190,7 @@ class Speculative(Verified):
     shortlist: int = 0
     scale: float = 1.0
     prefix: bool = True
+    head_passes: int = 0
 
     @property
     def listed(self) -> int:
@@ -196,21 +198,23 @@ class Speculative(Verified):
         return self.shortlist
 
     def draft(self, session: Session, useful: Tensor, k: int) -> Drafts:
-        """One head pass a draft; it takes the best masked position under the corrected logits."""
+        """A head pass takes the best masked position under the corrected logits, the last more."""
         block, accumulated = session.ids, session.kept
-        positions, tokens = [], []
-        for number in range(k):
+        nothing = useful.new_zeros(len(useful), 0)
+        positions, tokens = [nothing], [nothing]
+        passes = min(k, self.head_passes or k)
+        for number in range(passes):
             drafting = useful > number
             accumulated = session.correct(block, accumulated, drafting, "head_draft", self.scale)
             masked = (block == session.mask_id) & drafting[:, None]
-            picks = session.pick(accumulated, masked, session.kept_shortlist)
-            position = picks.capped(self.cap).best()[:, None]
+            picks = session.pick(accumulated, masked, session.kept_shortlist).capped(self.cap)
+            more = 1 if number < passes - 1 else k - number
+            position = picks.surest(more)
             token = picks.tokens.gather(1, position)
             block = block.scatter(1, position, token)
             positions.append(position)
             tokens.append(token)
-        nothing = useful.new_zeros(len(useful), 0)
-        return Drafts(torch.cat((nothing, *positions), 1), torch.cat((nothing, *tokens), 1))
+        return Drafts(torch.cat(positions, 1), torch.cat(tokens, 1))
 
 
 @dataclass(frozen=True)
