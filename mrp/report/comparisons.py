@@ -73,7 +73,8 @@ def reference(rows: pd.DataFrame, cap: float = 1.0) -> pd.Series[Any] | None:
 
 def cap_of(row: pd.Series[Any]) -> float:
     """The cap of the static run that a row is compared to: its own, where its mode is lossless."""
-    return float(row["cap"]) if row["mode"] in LOSSLESS else 1.0
+    capped = row["mode"] in LOSSLESS and not pd.isna(row["cap"])
+    return float(row["cap"]) if capped else 1.0
 
 
 def pair(

@@ -150,7 +150,7 @@ def _page(
 
 def _static_of(job: Job, everything: Sequence[Job]) -> Job | None:
     """The baseline run of the same backbone and tasks, for a lossless mode of the same cap."""
-    cap = job.options["cap"] if job.mode in LOSSLESS else 1.0
+    cap = job.options.get("cap", 1.0) if job.mode in LOSSLESS else 1.0
     for other in everything:
         same = (other.backbone, other.tasks) == (job.backbone, job.tasks)
         plain = other.mode == "static" and "steps" not in other.options
