@@ -42,6 +42,7 @@ from mrp.evaluation.record import (
 from mrp.evaluation.requests import parse_settings
 from mrp.evaluation.scores import score_run
 from mrp.evaluation.tasks import TASKS_DIR
+from mrp.io import sha256_file
 from mrp.memory import with_halved_batch
 from mrp.models import resolved_revision
 from mrp.schema import OPTIONS
@@ -152,7 +153,9 @@ class Job:
         names = ("tasks", "limit", "max_new_tokens", "batch_size", "speed", "head", "head_source")
         decoding = {name: asdict(cell)[name] for name in names}
         speed_code = code_version("speed/*.py") if cell.speed is not None else None
-        whole = {**self.header(identity), **decoding, "speed_code": speed_code}
+        # What a task file says of prompts and lengths; its functions only score.
+        files = {task: sha256_file(TASKS_DIR / f"{task}.yaml") for task in cell.tasks}
+        whole = {**self.header(identity), **decoding, "speed_code": speed_code, "files": files}
         # Through JSON and back, so that tuples compare equal to the lists that a file holds.
         restored: dict[str, Any] = json.loads(json.dumps(whole))
         return restored

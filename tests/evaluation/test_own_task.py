@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from mrp.errors import UserError
-from mrp.evaluation import tasks
+from mrp.evaluation import run, tasks
 from mrp.evaluation.verdicts import Verdict, judge
 
 
@@ -24,6 +24,7 @@ def no_score(doc: Mapping[str, str], results: list[str]) -> dict[str, float]:
 @pytest.fixture
 def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(tasks, "TASKS_DIR", tmp_path)
+    monkeypatch.setattr(run, "TASKS_DIR", tmp_path)
     named = f"process_results: !function {__name__}"
     (tmp_path / "own.yaml").write_text(f"task: own\n{named}.score\n")
     (tmp_path / "mute.yaml").write_text(f"task: mute\n{named}.no_score\n")
@@ -51,3 +52,14 @@ def test_its_function_sees_the_whole_document(own: Path) -> None:
 def test_what_cannot_score_is_said(own: Path, task: str, message: str) -> None:
     with pytest.raises(UserError, match=message):
         judge(task, [{}], ["a reply"])
+
+
+def test_answers_to_other_prompts_are_not_kept(own: Path) -> None:
+    """A task file that changed may ask otherwise: what was decoded before it is not just scored."""
+    cell = run.Cell("job", "suite", "S", ("own",), "static")
+    job = run.Job(cell, Path("backbone"), None, {"own": {"sha256": "0"}}, None)
+    before = job.whole_header({})
+    assert job.whole_header({}) == before
+    with open(own / "own.yaml", "a") as file:
+        file.write("doc_to_text: 'Say it: {{prompt}}'\n")
+    assert job.whole_header({}) != before
