@@ -36,7 +36,6 @@ from mrp.decoding.modes.speculative import (
     SelfSpeculative,
     Speculative,
     Verified,
-    stale_drafts,
 )
 from mrp.decoding.session import Session
 from mrp.errors import UserError
@@ -142,17 +141,15 @@ class Lattice(Windowed, Speculative):
                 "leave one of the two out"
             )
 
-    def draft(self, session: Session, useful: Tensor, k: int) -> Drafts:
-        """In a block's first round the head has no reveal to go by."""
+    def correct(
+        self, session: Session, block: Tensor, accumulated: Tensor, drafting: Tensor
+    ) -> Tensor:
+        """In a block's first round the head has no reveal to go by: what was kept stands."""
         if not self.ahead:
-            return super().draft(session, useful, k)
-        first = session.block_step[:, None] == 0
-        ours = super().draft(session, useful.masked_fill(first[:, 0], 0), k)
-        stale = stale_drafts(session, k, self.cap)
-        return Drafts(
-            torch.where(first, stale.positions, ours.positions),
-            torch.where(first, stale.tokens, ours.tokens),
-        )
+            return super().correct(session, block, accumulated, drafting)
+        first = session.block_step == 0
+        corrected = super().correct(session, block, accumulated, drafting & ~first)
+        return torch.where(first[:, None, None], accumulated, corrected)
 
 
 @dataclass(frozen=True)

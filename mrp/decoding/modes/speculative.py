@@ -168,13 +168,6 @@ def chain(block: Tensor, drafts: Drafts) -> Tensor:
     return states
 
 
-def stale_drafts(session: Session, k: int, cap: float) -> Drafts:
-    """The `k` most confident picks of the hidden states that were kept."""
-    picks = session.pick(session.kept).capped(cap)
-    positions = picks.surest(k)
-    return Drafts(positions, picks.tokens.gather(1, positions))
-
-
 @dataclass(frozen=True)
 class Speculative(Verified):
     """Drafts from the head, as direct decoding makes them (method: speculative).
@@ -205,7 +198,7 @@ class Speculative(Verified):
         passes = min(k, self.head_passes or k)
         for number in range(passes):
             drafting = useful > number
-            accumulated = session.correct(block, accumulated, drafting, "head_draft", self.scale)
+            accumulated = self.correct(session, block, accumulated, drafting)
             masked = (block == session.mask_id) & drafting[:, None]
             picks = session.pick(accumulated, masked, session.kept_shortlist).capped(self.cap)
             more = 1 if number < passes - 1 else k - number
@@ -215,6 +208,12 @@ class Speculative(Verified):
             positions.append(position)
             tokens.append(token)
         return Drafts(torch.cat(positions, 1), torch.cat(tokens, 1))
+
+    def correct(
+        self, session: Session, block: Tensor, accumulated: Tensor, drafting: Tensor
+    ) -> Tensor:
+        """One head pass over the blocks [n, B] of the lanes that are `drafting` [n]."""
+        return session.correct(block, accumulated, drafting, "head_draft", self.scale)
 
 
 @dataclass(frozen=True)
@@ -229,4 +228,6 @@ class SelfSpeculative(Verified):
 
     def draft(self, session: Session, useful: Tensor, k: int) -> Drafts:
         """The most confident of the still-masked positions, from the logits one token stale."""
-        return stale_drafts(session, k, self.cap)
+        picks = session.pick(session.kept).capped(self.cap)
+        positions = picks.surest(k)
+        return Drafts(positions, picks.tokens.gather(1, positions))
