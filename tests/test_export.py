@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 import torch
 from safetensors import safe_open
-from transformers import Qwen3ForCausalLM
 
 from mrp import export as export_module
 from mrp.cli import main
@@ -107,6 +106,8 @@ def test_the_layout(ours: Path) -> None:
 
 
 def test_transformers_reads_the_backbone_of_an_export(ours: Path) -> None:
+    from transformers import Qwen3ForCausalLM  # slow, and every test process imports this file
+
     export(ours / "backbone", ours / "head", ours / "out", "float32", "40kB")
     theirs = Qwen3ForCausalLM.from_pretrained(ours / "out", dtype=torch.float32).eval()
     ids = torch.randint(0, 128, (2, 40), generator=torch.Generator().manual_seed(3))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 import torch
-from transformers import Qwen3Config, Qwen3ForCausalLM
 
 from mrp.models import Backbone, MaskedAttention
 from tests.tiny import tiny_backbone, tiny_head
@@ -19,6 +18,9 @@ def causal_logits(model: Backbone, ids: torch.Tensor) -> torch.Tensor:
 
 @pytest.mark.parametrize("seed", range(3))
 def test_same_weights_give_the_logits_of_transformers_qwen3(seed: int) -> None:
+    # Slow, and every test process imports this file.
+    from transformers import Qwen3Config, Qwen3ForCausalLM
+
     model = tiny_backbone(seed, layers=3)
     config = model.config
     reference = Qwen3ForCausalLM(

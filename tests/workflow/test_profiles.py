@@ -12,7 +12,6 @@ from typing import Any
 
 import pytest
 import yaml
-from snakemake.cli import get_argument_parser
 
 from tests.workflow.conftest import SOURCE, Repo
 from tests.workflow.planner import dry_run
@@ -31,6 +30,8 @@ def read(profile: str) -> dict[str, Any]:
 
 @pytest.mark.parametrize("profile", ["default", "slurm", "kubernetes"])
 def test_every_key_is_an_option_of_snakemake(profile: str) -> None:
+    from snakemake.cli import get_argument_parser  # slow, and every test process imports this file
+
     known = {option for a in get_argument_parser()._actions for option in a.option_strings}
     for key in read(profile):
         assert f"--{key}" in known or key.startswith("cluster-generic-"), key
