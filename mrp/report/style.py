@@ -16,6 +16,7 @@ matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
+from matplotlib.transforms import Bbox
 
 from mrp.io import atomic_write
 
@@ -191,6 +192,8 @@ def freeze(figure: Figure) -> None:
     if figure.get_layout_engine() is not None:
         figure.draw_without_rendering()
         figure.set_layout_engine(None)  # "none" would let every format be drawn twice
+        for panel in figure.axes:  # the layout's last digits differ between two processes
+            panel.set_position(Bbox(panel.get_position().get_points().round(6)))
 
 
 def save(figure: Figure, out: Path, name: str) -> list[Path]:
