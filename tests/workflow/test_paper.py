@@ -156,7 +156,7 @@ def test_speculative_samples_are_those_of_static(smoke: Repo, backbone: str) -> 
 def test_published_numbers_stand_beside_ours(smoke: Repo) -> None:
     with open(smoke.path / "results/tables.csv") as file:
         rows = list(csv.DictReader(file))
-    assert [row["status"] for row in rows] == ["done"] * 24 * 4
+    assert [row["status"] for row in rows] == ["done"] * 12 * 4
     published = [row for row in rows if row["published_accuracy"]]
     cells = {(row["backbone"], row["mode"], row["head"], row["k"], row["tau"]) for row in published}
     # Of 4B the paper has direct on GSM8K only, for the default and the direct head.
@@ -166,11 +166,9 @@ def test_published_numbers_stand_beside_ours(smoke: Repo) -> None:
         ("sdar-4b", "direct", "direct", "1", ""),
         ("sdar-4b", "speculative", "default", "3", ""),
         ("sdar-8b", "static", "", "", ""),
-        ("sdar-8b", "direct", "default", "1", ""),
-        ("sdar-8b", "direct", "here", "1", ""),
         ("sdar-8b", "speculative", "default", "3", ""),
-        *((name, "dynamic", "", "", "0.5") for name in paper_fixture.BACKBONES),
-        *((name, "remask", "default", "", "0.5") for name in paper_fixture.BACKBONES),
+        ("sdar-1.7b", "dynamic", "", "", "0.5"),
+        ("sdar-1.7b", "remask", "default", "", "0.5"),
     }
     for row in published:
         gap = float(row["accuracy_here"]) - float(row["published_accuracy"])
