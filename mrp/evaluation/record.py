@@ -66,7 +66,7 @@ def task_summary(
         "n": len(samples),
         **task_scores(samples),
         "counts": counts,
-        **({"accepted_rounds": accepted_rounds(samples)} if counts["proposed"] else {}),
+        **accepted_rounds(samples, counts),
         "tpf": tokens_per_forward(counts),
         "tpf_end_to_end": tokens_per_forward_end_to_end(counts),
         "answer_tokens_mean": counts["answer_tokens"] / len(samples),
@@ -76,8 +76,11 @@ def task_summary(
     }
 
 
-def accepted_rounds(samples: Sequence[Sample]) -> list[int]:
-    """How many rounds with drafts accepted 0, 1, 2, ... of them, from the samples' traces."""
+def accepted_rounds(samples: Sequence[Sample], counts: dict[str, int]) -> dict[str, list[int]]:
+    """How many rounds with drafts accepted 0, 1, 2, ... of them, from the samples' traces.
+
+    Nothing for a mode that verifies no drafts, or whose drafts are of several tokens each.
+    """
     found: Counter[int] = Counter()
     for sample in samples:
         trace = sample.decoded.trace
@@ -85,7 +88,10 @@ def accepted_rounds(samples: Sequence[Sample]) -> list[int]:
         sizes = Counter(step for step, source in drafted if source == "draft").values()
         found.update(sizes)
         found[0] += sample.decoded.counts["verify"] - len(sizes)
-    return [found[size] for size in range(max(found) + 1)]
+    single = sum(size * often for size, often in found.items()) == counts["accepted"]
+    if not counts["proposed"] or not single:
+        return {}
+    return {"accepted_rounds": [found[size] for size in range(max(found) + 1)]}
 
 
 def task_scores(samples: Sequence[Sample]) -> dict[str, Any]:

@@ -253,9 +253,15 @@ def test_acceptance_shows_rounds_by_accepted_drafts(
     assert [patch.get_width() for patch in first[: len(rounds[0])]] == pytest.approx(shares)
     assert legend(drawing) == [f"{size} accepted" for size in range(5)]
     with style.styled():
-        without = acceptance(large[large["backbone"] == "S"].assign(accepted_rounds=""))
+        small = large[large["backbone"] == "S"]
+        without = acceptance(small.assign(accepted_rounds=""))
+        uncounted = small["mode"] == "lattice"
+        partly = acceptance(
+            small.assign(accepted_rounds=small["accepted_rounds"].mask(uncounted, ""))
+        )
     assert texts(without) == []
     assert without.figure.axes[0].get_xlabel() == "drafts accepted, %"
+    assert set(partly.numbers["mode"]) == {"speculative", "self_speculative", "self_lattice"}
 
 
 def test_headline_is_the_mean_over_tasks(large: pd.DataFrame, drawings: dict[str, Drawing]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -27,11 +28,14 @@ def acceptance(rows: pd.DataFrame) -> Drawing:
     as a point with its interval.
     """
     drafted = rows[rows["acceptance"].notna() & rows["head_seed_of"].isna()]
+    counted = drafted[drafted["accepted_rounds"].astype(bool)]
+    drafted = drafted if counted.empty else counted
     if drafted.empty:
         return sentence("No run of this suite drafted and verified tokens.")
     found = places(rows)
     modes = list(dict.fromkeys(drafted["mode"]))
-    shown = [_drafting(place, modes) for place in found]
+    jobs = set(drafted["job"])
+    shown = [_drafting(place, modes, jobs) for place in found]
     heights = _heights([key for lines in shown for line in lines for key, _ in _bars(line)])
     tallest = max(heights.values())
     drawn = [(place, line) for place, lines in zip(found, shown, strict=True) for line in lines]
@@ -56,8 +60,10 @@ def acceptance(rows: pd.DataFrame) -> Drawing:
     return Drawing(figure, numbers_of(drawn, ("accepted_rounds",)))
 
 
-def _drafting(place: Place, modes: Sequence[str]) -> list[Curve]:
-    return heads([with_acceptance(curve) for curve in curves(place, modes)])
+def _drafting(place: Place, modes: Sequence[str], jobs: set[str]) -> list[Curve]:
+    """The curves of these modes, of them the rows of these jobs."""
+    own = replace(place, rows=place.rows[place.rows["job"].isin(jobs)])
+    return heads([with_acceptance(curve) for curve in curves(own, modes)])
 
 
 def _bars(curve: Curve) -> Iterator[tuple[Key, pd.Series[Any]]]:

@@ -1,4 +1,4 @@
-"""lookahead: what each head is worth over K, in accuracy (direct) and in acceptance (lossless)."""
+"""lookahead: what each head is worth over K: accuracy of direct decoding, share of accepted drafts."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def lookahead(rows: pd.DataFrame) -> Drawing:
         drawn += [(place, each) for each in shown]
         if not drafting:
             continue
-        panels[1].set_ylabel("lossless:\naccepted, %")
+        panels[1].set_ylabel("drafts\naccepted, %")
         verified = heads([with_acceptance(each) for each in curves(place, drafting, modes)])
         verified = [each for each in verified if each.knob == "k"]
         handles += _over_k(panels[1], place, verified, "acceptance", ACCEPTANCE)
