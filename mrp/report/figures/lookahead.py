@@ -1,4 +1,4 @@
-"""lookahead: what each head is worth over K: accuracy of direct decoding, share of accepted drafts."""
+"""lookahead: what a head is worth over K, by direct decoding's accuracy and by accepted drafts."""
 
 from __future__ import annotations
 
