@@ -12,7 +12,7 @@ import pandas as pd
 from mrp.report import style
 from mrp.report.comparisons import reference
 from mrp.report.curves import Curve, Place, curves, numbers_of, options_name, places, shifts
-from mrp.report.figures.parts import Drawing, layout, outer_labels, say, seeds_note
+from mrp.report.figures.parts import Drawing, layout, outer_labels, same_x, say, seeds_note
 from mrp.report.statistics import wilson
 from mrp.report.tables import control_at
 
@@ -51,6 +51,7 @@ def lookahead(rows: pd.DataFrame) -> Drawing:
         drawn += [(place, each) for each in verified]
     for _, panels in placed:
         panels[-1].set_xlabel("lookahead K")
+    same_x(panel for _, panels in placed for panel in panels)
     outer_labels(figure, ticks=True)
     style.legend(figure, handles, seeds_note(rows))
     return Drawing(figure, numbers_of(drawn))
@@ -75,7 +76,8 @@ def heads(found: Sequence[Curve]) -> list[Curve]:
     """Curves of direct and speculative decoding in their head's colour and marker; others as is.
 
     Of heads of one kind that differ in depth only the one with most values of K is kept: the others
-    are the depth figure's.
+    are the depth figure's. Of other options and ways of training, those with as many values of K as
+    the kind's longest curve: the others are in the tables of ablations.
     """
     kept: dict[tuple[str, ...], Curve] = {}
     for curve in found:
@@ -97,7 +99,15 @@ def heads(found: Sequence[Curve]) -> list[Curve]:
             here = " (trained here)" if first["trained_here"] else ""
             name = ", ".join(filter(None, (f"{first['head']}{here}: {OBJECTIVES[kind]}", options)))
             kept[key] = replace(kept[key], name=name, colour=look.colour, marker=look.marker)
-    return list(kept.values())
+    longest: dict[tuple[str, str, bool], int] = {}
+    for curve in kept.values():
+        longest[_kind(curve)] = max(longest.get(_kind(curve), 0), len(curve.rows))
+    return [curve for curve in kept.values() if len(curve.rows) == longest[_kind(curve)]]
+
+
+def _kind(curve: Curve) -> tuple[str, str, bool]:
+    first = curve.rows.iloc[0]
+    return curve.mode, str(first["head_variant"]), bool(first["trained_here"])
 
 
 def _over_k(
@@ -108,7 +118,7 @@ def _over_k(
         say(panel, "no records")
         return []
     handles = []
-    for curve, shift in zip(shown, shifts(len(shown), 0.05), strict=True):
+    for curve, shift in zip(shown, shifts(len(shown), min(0.05, 0.3 / len(shown))), strict=True):
         finite = curve.rows[np.isfinite(curve.rows["k"])]
         drawn = replace(curve, rows=finite)
         handles.append(drawn.draw(panel, finite["k"] + shift, measure, ends))

@@ -179,7 +179,8 @@ def _label(mark: Mark, leads: bool, several: bool) -> Label:
     """The knob's value; of what leads all its name, and the variant where the mode has several."""
     named = f"{symbol(mark.curve.knob)}={mark.text}" if mark.text else ""
     variant = mark.curve.variant if several else ""
-    full = (mode_name(mark.curve.mode), variant, named)
+    mode = "" if mark.curve.mode == mark.curve.knob else mode_name(mark.curve.mode)
+    full = (mode, variant, named)
     texts = (" ".join(full), " ".join(full[1:]), named, mark.text) if leads else (mark.text,)
     written = tuple(dict.fromkeys(" ".join(text.split()) for text in texts if text.strip()))
     colour = style.for_text(mark.curve.colour)

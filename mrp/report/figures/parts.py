@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -79,6 +79,16 @@ def outer_labels(figure: Figure, ticks: bool = False) -> None:
             panel.set_xlabel("")
         if ticks:
             panel.tick_params(labelleft=spec.is_first_col(), labelbottom=spec.is_last_row())
+
+
+def same_x(panels: Iterable[Any]) -> None:
+    """Give panels with something in them one range and the same ticks along x."""
+    drawn = [panel for panel in panels if panel.lines]
+    ends = [end for panel in drawn for end in panel.get_xlim()]
+    ticks = sorted({float(tick) for panel in drawn for tick in panel.get_xticks()})
+    for panel in drawn:
+        panel.set_xticks(ticks)
+        panel.set_xlim(min(ends), max(ends))
 
 
 def entry(label: str, colour: str, marker: Any, **more: Any) -> Line2D:

@@ -10,7 +10,7 @@ import pandas as pd
 
 from mrp.report import style
 from mrp.report.curves import Curve, Place, curves, numbers_of, places, shifts
-from mrp.report.figures.parts import Drawing, layout, outer_labels, say, sentence
+from mrp.report.figures.parts import Drawing, layout, outer_labels, same_x, say, sentence
 
 GAINS = {
     "vs_dynamic": "gain at\nequal τ, points",
@@ -50,6 +50,7 @@ def remask(rows: pd.DataFrame) -> Drawing:
             panel.set_xticks(ticks)
             drawn.append(panel)
         lines += [(place, curve) for curve in shown]
+    same_x(drawn)
     limits = [value for panel in drawn for value in panel.get_ylim()]
     for panel in drawn:
         panel.set_ylim(min(limits), max(limits))
