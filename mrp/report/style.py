@@ -189,8 +189,9 @@ def legend(figure: Figure, handles: Sequence[Any], note: str = "") -> None:
 
 def freeze(figure: Figure) -> None:
     """Settle the layout for good, so that places measured now are those in the files."""
-    if figure.get_layout_engine() is not None:
-        figure.draw_without_rendering()
+    engine = figure.get_layout_engine()
+    if engine is not None:
+        engine.execute(figure)
         figure.set_layout_engine(None)  # "none" would let every format be drawn twice
         for panel in figure.axes:  # the layout's last digits differ between two processes
             panel.set_position(Bbox(panel.get_position().get_points().round(6)))

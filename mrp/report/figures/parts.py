@@ -68,7 +68,6 @@ def layout(
 
 def outer_labels(figure: Figure, ticks: bool = False) -> None:
     """Keep axes' labels, and with `ticks` the ticks' too, at the left and at the bottom alone."""
-    figure.align_ylabels()
     for panel in figure.axes:
         spec = panel.get_subplotspec()
         if spec is None:
