@@ -11,7 +11,9 @@ launching is no longer what they take.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+import gc
+from collections.abc import Callable, Iterator
 from typing import NamedTuple, TypeVar
 
 import torch
@@ -150,12 +152,24 @@ class GraphRounds(FixedRounds):
             result = work()
             torch.cuda.current_stream().synchronize()
             graph = torch.cuda.CUDAGraph()
-            with torch.cuda.graph(graph, pool=self.pool):
+            with no_collection(), torch.cuda.graph(graph, pool=self.pool):
                 work()
         finally:
             if isinstance(forwards, EagerForwards):
                 forwards.length = None
         return graph, result
+
+
+@contextlib.contextmanager
+def no_collection() -> Iterator[None]:
+    """Keep the garbage collector out: an old graph that is destroyed in here spoils a capture."""
+    collecting = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if collecting:
+            gc.enable()
 
 
 def power_of_two(count: int, most: int) -> int:
