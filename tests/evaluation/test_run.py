@@ -132,7 +132,7 @@ from dataclasses import replace
 from pathlib import Path
 torch.set_num_threads(1)
 backbone, head, data, out = map(Path, sys.argv[1:])
-run_job(replace(CELL, limit=40, batch_size=3), backbone, head, data, out, "cpu")
+run_job(replace(CELL, limit=24, batch_size=3), backbone, head, data, out, "cpu")
 """
 
 
@@ -159,14 +159,14 @@ def test_a_killed_job_goes_on(
     process.wait()
     assert not (out / "record.json").exists()
     kept = journal.read_bytes().count(b"\n") - 1
-    assert 8 <= kept < 80
+    assert 8 <= kept < 48
     with open(journal, "ab") as file:
         file.write(b'{"key":"torn')
 
-    cell = replace(CELL, limit=40, batch_size=3)
+    cell = replace(CELL, limit=24, batch_size=3)
     with caplog.at_level(logging.INFO):
         resumed = run_job(cell, backbone_dir, head_dir, data_dir, out, "cpu")
-    assert f"resuming: {kept} of 80 samples" in caplog.text
+    assert f"resuming: {kept} of 48 samples" in caplog.text
     assert resumed["provenance"]["resumed_from"] == kept
     whole = run_job(cell, backbone_dir, head_dir, data_dir, tmp_path / "whole", "cpu")
     assert without_times(resumed) == without_times(whole)
@@ -191,7 +191,7 @@ def test_nothing_is_written_outside_the_run(
 ) -> None:
     home = tmp_path / "home"
     home.mkdir()
-    script = KILLED.replace("limit=40", "limit=1")
+    script = KILLED.replace("limit=24", "limit=1")
     out = tmp_path / "out"
     data = tmp_path / "data"
     build(data, seed=0, n_test=1, level="embedded")
