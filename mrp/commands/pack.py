@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from mrp.commands.suite_options import add_results_option
 from mrp.errors import UserError
 
 NAME = "pack"
@@ -17,13 +18,7 @@ HELP = "pack a suite's results (also half-done ones) into one file, to go on els
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments."""
     parser.add_argument("--suite", required=True, help="a suite file, or its name in config/suites")
-    parser.add_argument(
-        "--results",
-        type=Path,
-        default=Path("results"),
-        metavar="DIR",
-        help="the folder that holds the suites' results (default: %(default)s)",
-    )
+    add_results_option(parser)
     parser.add_argument(
         "--out", type=Path, metavar="FILE", help="the archive (default: SUITE.tar.gz)"
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from mrp.commands.suite_options import add_results_option
 from mrp.errors import UserError
 
 NAME = "report"
@@ -48,13 +49,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
             metavar="WHICH",
             help="released or train: the heads that the workflow ran with (default: %(default)s)",
         )
-        product.add_argument(
-            "--results",
-            type=Path,
-            default=Path("results"),
-            metavar="DIR",
-            help="the folder that holds the suites' results (default: %(default)s)",
-        )
+        add_results_option(product)
         if out is not None:
             product.add_argument(
                 "--records",

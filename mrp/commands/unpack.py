@@ -5,6 +5,8 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from mrp.commands.suite_options import add_results_option
+
 NAME = "unpack"
 HELP = "bring packed results back; every file's hash is checked before anything changes"
 
@@ -12,13 +14,7 @@ HELP = "bring packed results back; every file's hash is checked before anything 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments."""
     parser.add_argument("archive", type=Path, metavar="FILE", help="what `mrp pack` wrote")
-    parser.add_argument(
-        "--results",
-        type=Path,
-        default=Path("results"),
-        metavar="DIR",
-        help="the folder that holds the suites' results (default: %(default)s)",
-    )
+    add_results_option(parser)
     parser.add_argument(
         "--replace", action="store_true", help="overwrite files that are there and differ"
     )
