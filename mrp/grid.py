@@ -43,6 +43,7 @@ from mrp.source import (
     DECODE_CODE,
     GUEST_CODE,
     code_version,
+    mode_code,
     reached_files,
     short_digest,
 )
@@ -128,7 +129,7 @@ def jobs(suite: Suite, heads: HeadsFrom = "released") -> list[Job]:
                 options=options,
                 digest=short_digest(
                     {
-                        **_decode_identity(suite, tasks),
+                        **_decode_identity(suite, tasks, entry.mode),
                         "mode": entry.mode,
                         "head": head and [head, suite.heads[head].variant, source],
                         "options": options,
@@ -305,11 +306,12 @@ def _in_id(name: str, value: Any) -> str:
 # ---- digests: what a result depends on -----------------------------------------------------------
 
 
-def _decode_identity(suite: Suite, tasks: Iterable[str]) -> dict[str, Any]:
-    """What changes a record whatever the mode, as JSON values."""
+def _decode_identity(suite: Suite, tasks: Iterable[str], mode: str) -> dict[str, Any]:
+    """What changes a mode's record whatever its options, as JSON values."""
+    code = (*DECODE_CODE, *mode_code(mode), *(f for task in tasks for f in _task_files(task)))
     generated = any(task in GENERATED for task in tasks)
     return {
-        "code": code_version(*DECODE_CODE, *(f for task in tasks for f in _task_files(task))),
+        "code": code_version(*code),
         "tasks": list(tasks),
         "seed": suite.seed,
         "decoding": suite.decoding.model_dump(),

@@ -14,10 +14,9 @@ from typing import Any
 
 import mrp
 
-# As file patterns inside mrp.
+# As file patterns inside mrp. What decodes depends on the mode: see `mode_code`.
 DECODE_CODE = (
     "models/*.py",
-    "decoding/**/*.py",
     "data/*.py",
     "evaluation/*.py",
     "speed/*.py",
@@ -71,6 +70,21 @@ def reached_files(*files: str) -> frozenset[str]:
                 names = [module, *(f"{module}/{alias.name}" for alias in node.names)]
                 open_files += [f"{name}.py" for name in names if (root / f"{name}.py").is_file()]
     return frozenset(found)
+
+
+@cache
+def mode_code(mode: str) -> tuple[str, ...]:
+    """Patterns of the source that decodes by a mode: what all modes share, and its own files.
+
+    Its own are the file with its name in it, as `name: ClassVar[str] = "..."`, and what that
+    imports; the baseline's is everybody's. So a mode that is added or edited runs no other's jobs.
+    """
+    folder = Path(mrp.__file__).parent / "decoding" / "modes"
+    named = f'name: ClassVar[str] = "{mode}"'
+    own = [path.name for path in folder.glob("*.py") if named in path.read_text("utf-8")]
+    starts = [f"decoding/modes/{name}" for name in ("base.py", "static.py", *own)]
+    files = sorted(file for file in reached_files(*starts) if file.startswith("decoding/modes/"))
+    return ("decoding/*.py", "decoding/fast/*.py", *files)
 
 
 def _meaning(node: Any) -> str:

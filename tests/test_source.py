@@ -8,6 +8,7 @@ import pytest
 
 import mrp
 from mrp import grid
+from mrp.schema import MODES
 from mrp.source import (
     DATA_CODE,
     DECODE_CODE,
@@ -15,6 +16,7 @@ from mrp.source import (
     REPORT_CODE,
     TRAIN_CODE,
     code_version,
+    mode_code,
     reached_files,
 )
 
@@ -96,6 +98,18 @@ def test_every_part_of_the_code_that_a_job_names_exists() -> None:
     for patterns in (DECODE_CODE, GUEST_CODE, TRAIN_CODE, DATA_CODE, REPORT_CODE):
         for pattern in patterns:
             assert list(root.glob(pattern)), pattern
+
+
+def test_a_modes_code_is_its_own_file_with_what_that_builds_on() -> None:
+    def files(mode: str) -> set[str]:
+        return {name.removeprefix("decoding/modes/") for name in mode_code(mode)}
+
+    shared = {"decoding/*.py", "decoding/fast/*.py", "base.py", "static.py"}
+    assert files("static") == shared
+    assert files("self_lattice") == shared | {"lattice.py", "speculative.py"}
+    for mode in MODES:
+        assert files(mode) >= shared
+        assert mode == "static" or files(mode) > shared, f"{mode}: its file is not found"
 
 
 def test_guests_code_counts_for_tasks_that_run_programs(

@@ -13,12 +13,11 @@ from mrp.decoding import Mode
 from mrp.evaluation.provenance import device_name
 from mrp.evaluation.tokenizer import tokenizer_hash
 from mrp.models import checkpoint_hash
-from mrp.source import code_version
+from mrp.source import code_version, mode_code
 
-# The source that turns a prompt's tokens into an answer; scoring is no part of it.
+# The source that turns a prompt's tokens into an answer, with the mode's; scoring is no part of it.
 ANSWER_CODE = (
     "models/*.py",
-    "decoding/**/*.py",
     "evaluation/adapter.py",
     "evaluation/requests.py",
     "evaluation/tokenizer.py",
@@ -53,7 +52,7 @@ def answer_identity(
     return {
         "mrp": __version__,
         "torch": torch.__version__,
-        "code": code_version(*ANSWER_CODE),
+        "code": code_version(*ANSWER_CODE, *mode_code(mode_name)),
         "mode": mode_name,
         **asdict(mode),  # type: ignore[call-overload, unused-ignore]
         "backbone_hash": checkpoint_hash(backbone, "backbone"),
