@@ -100,17 +100,15 @@ def _measured_facts(
     manifest: dict[str, Any], backbones: Sequence[str]
 ) -> Iterator[tuple[str, str]]:
     """Sizes, hours and the command, of packed records."""
+    trained = manifest.get("trained", {})  # only where the backbones lay beside the runs
     sizes = [
-        f"{name} {manifest['trained'][name]['parameters'] / 1e6:.1f} M"
+        f"{name} {trained[name]['parameters'] / 1e6:.1f} M"
         for name in backbones
-        if "parameters" in manifest["trained"].get(name, {})
+        if "parameters" in trained.get(name, {})
     ]
     if sizes:
         yield "Parameters", ", ".join(sizes)
-    hours = [
-        ("training", manifest["hours_of_training"]),
-        ("decoding", manifest["hours_of_decoding"]),
-    ]
+    hours = [(what, manifest.get(f"hours_of_{what}")) for what in ("training", "decoding")]
     told = [f"{hours:.2f} of {what}" for what, hours in hours if hours]
     if told:
         yield "Hours of a device", f"{_joined(told)}, added up over jobs that may have run at once"
