@@ -120,7 +120,7 @@ def run_job(
     """
     if cell.limit is not None and cell.limit < 1:
         raise UserError(f"limit {cell.limit} leaves no examples: at least 1, or no limit")
-    with _quiet_lm_eval():
+    with quiet_lm_eval():
         tasks = load_tasks(cell.tasks, data_dir)
         documents = {task: list(tasks["tasks"][task].test_docs()) for task in cell.tasks}
         data = {task: describe_data(task, data_dir, documents[task]) for task in cell.tasks}
@@ -207,7 +207,7 @@ class Job:
             model.journal = Journal(Path(out_dir) / JOURNAL, self.header(model.identity))
         try:
             asked = {
-                task: _requests(tasks["tasks"][task], model, cell.limit) for task in cell.tasks
+                task: requests_of(tasks["tasks"][task], model, cell.limit) for task in cell.tasks
             }
             # All tasks in one queue, so that no place in a batch stays empty between them.
             model.generate_until([instance for task in cell.tasks for instance in asked[task]])
@@ -252,7 +252,7 @@ def _limit_lengths(loaded: dict[str, Any], length: int) -> None:
         task.set_config("generation_kwargs", {"max_gen_toks": length}, update=True)
 
 
-def _requests(task: Any, model: MRPModel, limit: int | None) -> list[Any]:
+def requests_of(task: Any, model: MRPModel, limit: int | None) -> list[Any]:
     """The task's requests in document order, its prompts in the model's chat template."""
     task.build_all_requests(
         limit=limit,
@@ -370,7 +370,7 @@ def _job_entry(cell: Cell) -> dict[str, Any]:
 
 
 @contextmanager
-def _quiet_lm_eval() -> Iterator[None]:
+def quiet_lm_eval() -> Iterator[None]:
     """Keep lm-eval's own log lines and bars out of a job's log; its errors still come through."""
     chatter = logging.getLogger("lm_eval")
     level = chatter.level
