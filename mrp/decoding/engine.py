@@ -5,13 +5,15 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Literal
 
 import torch
 
 from mrp.decoding.graphs import FixedRounds, GraphRounds
 from mrp.decoding.modes import Mode
-from mrp.decoding.pace import PLAIN, Pace, useful_drafts
+from mrp.decoding.pace import PLAIN, Pace, always, useful_drafts
+from mrp.decoding.rounds import ExactRounds
 from mrp.decoding.sample import Decoded, Sample
 from mrp.decoding.session import Choose, Session
 from mrp.errors import UserError
@@ -74,7 +76,7 @@ class Decoder:
         on_gpu = backbone.lm_head.weight.device.type == "cuda"
         self.rounds: Rounds = rounds or ("graphs" if on_gpu else "exact")
         self.pace = Pace()
-        self._session: Session | None = None
+        self._ready: ExactRounds | None = None  # what the last call decoded with
 
     @torch.inference_mode()
     def decode(
@@ -112,43 +114,55 @@ class Decoder:
         )
         if not queue:
             return
-        batch = Batch(self._fitting(prompts, budgets), self.mode, self.pace)
-        while batch.fill(queue, prompts):
-            batch.round()
-            yield from batch.settle(stop)
+        with self._on_device():
+            batch = Batch(self._fitting(prompts, budgets), self.pace)
+        while True:
+            with self._on_device():  # not while the caller has its turn
+                if not batch.fill(queue, prompts):
+                    return
+                batch.round()
+                done = batch.settle(stop)
+            yield from done
 
     @torch.inference_mode()
-    def reserve(self, prompts: Sequence[list[int]], max_new_tokens: int) -> Session:
+    def reserve(self, prompts: Sequence[list[int]], max_new_tokens: int) -> ExactRounds:
         """Allocate for these prompts, so that no call on some of them allocates again.
 
-        Returns what is allocated.
+        Returns what decodes them, whose `session` is what is allocated.
         """
-        return self._fitting(prompts, [max_new_tokens] * len(prompts))
+        with self._on_device():
+            return self._fitting(prompts, [max_new_tokens] * len(prompts))
 
-    def _fitting(self, prompts: Sequence[list[int]], budgets: Sequence[int]) -> Session:
-        """The session of the last call if it is large enough, else a new one."""
-        block, session = self.backbone.config.block_size, self._session
+    def _on_device(self) -> AbstractContextManager[object]:
+        """Launches, streams and captures are the current device's, which may be another GPU."""
+        device = self.backbone.lm_head.weight.device
+        return torch.cuda.device(device) if device.type == "cuda" else nullcontext()
+
+    def _fitting(self, prompts: Sequence[list[int]], budgets: Sequence[int]) -> ExactRounds:
+        """What the last call decoded with if it is large enough, else new room."""
+        block = self.backbone.config.block_size
         longest = max(len(p) + n for p, n in zip(prompts, budgets, strict=True))
         slots, length = min(self.batch_size, len(prompts)), -(-longest // block) * block
-        if session is None or session.slots < slots or session.max_length < length:
-            if session is not None:
-                slots, length = max(slots, session.slots), max(length, session.max_length)
-            self._session = session = None  # frees its memory first
-            session = Session(
-                self.backbone,
-                self.head,
-                slots,
-                length,
-                self.mode.states,
-                self.choose,
-                head_states=self.mode.head_states,
-                head_prefix=self.mode.head_prefix,
-            )
-            if self.rounds != "exact":
-                kind = GraphRounds if self.rounds == "graphs" else FixedRounds
-                session.rounds = kind(session, self.mode)
-            self._session = session
-        return session
+        if self._ready is not None:
+            had = self._ready.session
+            if had.slots >= slots and had.max_length >= length:
+                return self._ready
+            slots, length = max(slots, had.slots), max(length, had.max_length)
+            self._ready = None
+            del had  # the last reference: frees its memory first
+        kinds = {"exact": ExactRounds, "fixed": FixedRounds, "graphs": GraphRounds}
+        session = Session(
+            self.backbone,
+            self.head,
+            slots,
+            length,
+            self.mode.states,
+            self.choose,
+            head_states=self.mode.head_states,
+            head_prefix=self.mode.head_prefix,
+        )
+        self._ready = kinds[self.rounds](session, self.mode)
+        return self._ready
 
 
 class Clock:
@@ -168,9 +182,10 @@ class Clock:
 class Batch:
     """The samples in the lanes of a session, and what is left to do for them."""
 
-    def __init__(self, session: Session, mode: Mode, pace: Pace) -> None:
-        self.session, self.mode, self.pace, self.plan = session, mode, pace, 0
-        self.ends = session.model.config.eos_token_ids
+    def __init__(self, rounds: ExactRounds, pace: Pace) -> None:
+        self.rounds, self.session, self.mode = rounds, rounds.session, rounds.mode
+        self.pace, self.plan = pace, 0
+        self.ends = self.session.model.config.eos_token_ids
         self.samples: list[Sample] = []  # by lane
         self.vacant: list[int] = []  # lanes among them whose sample has been handed out
         self.stores: list[int] = []  # lanes that finished a block and go on
@@ -195,7 +210,7 @@ class Batch:
             admitted.append((lane, prompts[sample.index]))
         if admitted:
             self.clock.spoilt = True
-            session.admit([lane for lane, _ in admitted], [prompt for _, prompt in admitted])
+            self.rounds.admit([lane for lane, _ in admitted], [prompt for _, prompt in admitted])
         for lane in sorted(self.vacant, reverse=True):
             last = len(self.samples) - 1
             if lane != last:
@@ -211,21 +226,22 @@ class Batch:
     def round(self) -> None:
         """One round of the mode, with the blocks to be stored riding along."""
         open_, fresh = [s.open for s in self.samples], [s.fresh for s in self.samples]
-        session, stores, waiting = self.session, self.stores, self.waiting
-        self.pace.ready = lambda plan: session.ready(plan, stores, waiting)
+        rounds, stores, waiting = self.rounds, self.stores, self.waiting
+        self.pace.ready = lambda plan: rounds.ready(plan, stores, waiting)
         self.plan = self.mode.plan(open_, fresh, self.pace)
+        self.pace.ready = always  # it outlives the session, and would keep it alive
         self.useful = useful_drafts(open_, fresh, self.plan)
         self.clock.rounds.append(self.plan)
-        ready, begin = session.ready(self.plan, stores, waiting), time.perf_counter()
-        unread = session.run(self.mode, self.plan, stores, waiting)
+        ready, begin = rounds.ready(self.plan, stores, waiting), time.perf_counter()
+        unread = rounds.run(self.plan, stores, waiting)
         if not ready:
             self.clock.spoilt = True
-            self.pace.captured(session.n, self.plan, time.perf_counter() - begin)
+            self.pace.captured(self.session.n, self.plan, time.perf_counter() - begin)
         waiting = self.waiting if "waiting" in unread else []
         self.waiting = waiting + (self.stores if "stores" in unread else [])
         self.stores = []
 
-    def settle(self, stop: StopCheck | None) -> Iterator[Decoded]:
+    def settle(self, stop: StopCheck | None) -> list[Decoded]:
         """Hand out the samples whose last block is finished; the others go on.
 
         Where the mode says how much a round reveals, the device is asked only when a block may be
@@ -235,8 +251,8 @@ class Batch:
         if known is not None and min(sample.open for sample in self.samples) > known:
             for sample in self.samples:
                 sample.open, sample.fresh = sample.open - known, self.plan == PLAIN
-            return
-        board = self.session.read()
+            return []
+        board = self.rounds.read()
         seconds = self.clock.stop()
         masked = (board[:, 0] == self.session.mask_id).sum(dim=1).tolist()
         gained = [sample.open - left for sample, left in zip(self.samples, masked, strict=True)]
@@ -255,7 +271,7 @@ class Batch:
             else:
                 self.stores.append(lane)
         self.clock.spoilt = bool(done)
-        yield from done
+        return done
 
     def _hand_out(self, lane: int, stopped: bool) -> Decoded:
         sample = self.samples[lane]

@@ -13,8 +13,9 @@ from __future__ import annotations
 
 import contextlib
 import gc
-from collections.abc import Callable, Iterator
-from typing import NamedTuple, TypeVar
+from collections.abc import Callable, Iterator, Sequence
+from functools import cache
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor
@@ -22,6 +23,7 @@ from torch import Tensor
 from mrp.decoding.blocks import Blocks, join, plain
 from mrp.decoding.forwards import EagerForwards
 from mrp.decoding.modes.base import Mode
+from mrp.decoding.rounds import ExactRounds
 from mrp.decoding.session import Session
 
 MOST_PREFILL = 32  # blocks of a prefill of rounded length
@@ -37,20 +39,29 @@ class Shape(NamedTuple):
     waiting: int
 
 
-class FixedRounds:
+class FixedRounds(ExactRounds):
     """Runs the rounds of one mode on one session in rounded shapes, without a look at any data."""
 
     def __init__(self, session: Session, mode: Mode) -> None:
-        self.session, self.mode = session, mode
+        super().__init__(session, mode)
         # Pinned on a GPU: copies from and to it need no wait; the one in `read` covers all.
         pinned = session.device.type == "cuda"
         self.lists = torch.empty((3, session.slots), dtype=torch.long, pin_memory=pinned)
         self.board = torch.empty(session.board.shape, dtype=torch.long, pin_memory=pinned)
 
-    def run(
+    def admit(self, lanes: Sequence[int], prompts: Sequence[list[int]]) -> None:
+        """See `ExactRounds`."""
+        self.session.admit(lanes, prompts, self.prefill)
+
+    def ready(self, plan: int, stores: list[int], waiting: list[int]) -> bool:
+        """See `ExactRounds`."""
+        read = len(waiting) if plan > 0 and len(waiting) <= self.session.slots else 0
+        return self.has(self.shape(plan, len(stores), read))
+
+    def _run(
         self, plan: int, stores: list[int], waiting: list[int], back: list[int]
     ) -> frozenset[str]:
-        """One round; see `Session.run`. `back`: see `blocks_back`."""
+        """See `ExactRounds`."""
         session = self.session
         riding = (
             (stores, session.store_lanes, session.scratch),
@@ -70,7 +81,7 @@ class FixedRounds:
         lanes = power_of_two(self.session.n, slots)
         return Shape(lanes, plan, riders(stores, slots), riders(waiting, slots))
 
-    def ready(self, shape: Shape) -> bool:
+    def has(self, shape: Shape) -> bool:
         """Whether a round of this shape takes no preparation."""
         return True
 
@@ -116,7 +127,7 @@ class GraphRounds(FixedRounds):
         self.captured: dict[Shape, tuple[torch.cuda.CUDAGraph, frozenset[str]]] = {}
         self.prefills: dict[int, tuple[torch.cuda.CUDAGraph, Blocks]] = {}  # by number of blocks
 
-    def ready(self, shape: Shape) -> bool:
+    def has(self, shape: Shape) -> bool:
         """Whether it has been captured."""
         return shape in self.captured
 
@@ -152,12 +163,35 @@ class GraphRounds(FixedRounds):
             result = work()
             torch.cuda.current_stream().synchronize()
             graph = torch.cuda.CUDAGraph()
-            with no_collection(), torch.cuda.graph(graph, pool=self.pool):
+            with capturing(graph, self.session.device, self.pool):
                 work()
         finally:
             if isinstance(forwards, EagerForwards):
                 forwards.length = None
         return graph, result
+
+
+@contextlib.contextmanager
+def capturing(
+    graph: torch.cuda.CUDAGraph, device: torch.device, pool: Any = None
+) -> Iterator[None]:
+    """Capture what is done in here, undisturbed by what else goes on in the process.
+
+    Other threads may use the device meanwhile, as long as it is not this work's memory; they would
+    spoil a capture in torch's default mode. `pool`: memory shared with other graphs.
+    """
+    mode, stream = "thread_local", capture_stream(device)
+    with (
+        no_collection(),
+        torch.cuda.graph(graph, pool=pool, stream=stream, capture_error_mode=mode),
+    ):
+        yield
+
+
+@cache
+def capture_stream(device: torch.device) -> torch.cuda.Stream:
+    """The stream that captures: one for a device, since the library keeps memory for each."""
+    return torch.cuda.Stream(device)
 
 
 @contextlib.contextmanager

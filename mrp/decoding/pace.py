@@ -48,7 +48,7 @@ class Pace:
         self.accepted = [0.0] * MOST
         self.account: float | None = None  # None until a plain step's time is known
         self.price = 0.0  # seconds of the cheapest capture so far
-        self.ready: Callable[[int], bool] = lambda plan: True  # whether a round needs no capture
+        self.ready: Callable[[int], bool] = always  # whether a round of a plan needs no capture
         self.resting = False  # whether to ask no more until the next look at the device
 
     def seconds(self, lanes: int, plan: int) -> float | None:
@@ -223,3 +223,8 @@ def useful_drafts(open_: Sequence[int], fresh: Sequence[bool], most: int) -> lis
 def lanes_size(lanes: int) -> int:
     """Numbers of lanes that count as alike: rounded up to a power of two."""
     return 1 << (lanes - 1).bit_length()
+
+
+def always(plan: int) -> bool:
+    """Every round is ready: what `Pace` takes for granted between two rounds."""
+    return True

@@ -1,9 +1,10 @@
 """A batch of samples in decoding, as the device sees it: one lane a sample, all lanes alike.
 
-The modes are written in terms of these operations. Every operation is about all n lanes at once;
-what concerns only some of them takes a boolean mask. So a round has the same shapes whatever the
-samples do, and a GPU can replay it as one captured graph. Lanes without a sample are computed along
-and their results never read. B is the block length, H the hidden size.
+The modes are written in terms of these operations: what is known of the lanes, read and written
+(`Lanes`), and the forwards here. Every operation is about all n lanes at once; what concerns only
+some of them takes a boolean mask. So a round has the same shapes whatever the samples do, and a GPU
+can replay it as one captured graph. Lanes without a sample are computed along and their results
+never read. B is the block length, H the hidden size.
 
 A finished block is stored, in both caches, by the pass that opens the next one: its blocks ride
 along in the first backbone forward of the round, and in the head pass that follows.
@@ -11,7 +12,7 @@ along in the first backbone forward of the round, and in the head pass that foll
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence, Set
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 import torch
@@ -28,34 +29,27 @@ from mrp.decoding.blocks import (
 from mrp.decoding.cache import KVCache
 from mrp.decoding.fast import available
 from mrp.decoding.forwards import EagerForwards, Forwards
-from mrp.decoding.history import History, blocks_back
+from mrp.decoding.lanes import Lanes
 from mrp.decoding.packed import PackedForwards
 from mrp.decoding.picks import Picks
-from mrp.decoding.sample import SOURCES, Source
 from mrp.models.head import Head
 from mrp.models.transformer import Backbone
 
 if TYPE_CHECKING:
-    from mrp.decoding.graphs import FixedRounds
     from mrp.decoding.modes.base import Mode
 
 Choose = Callable[[Backbone, Head | None, KVCache, KVCache | None], Forwards]
-# Per lane: rounds of the sample and of its block, then what a mode counts.
-TALLY = ("step", "block_step", "verify", "head_draft", "head_remask", "proposed", "accepted")
 PREFILL_BLOCKS = 512  # of one forward: bounds its memory
 
 
-class Session:
-    """Decoding state of up to `slots` samples, each at its own block.
+class Session(Lanes):
+    """Decoding state of up to `slots` samples, and the forwards that a mode makes of it.
 
     Attributes:
-        n: lanes in use, the first ones; fewer than `slots` towards the end of the queue.
-        head_prefix: whether the head reads the blocks before the current one; if not, its cache
-            holds nothing but the current block of each lane while a pass runs.
         exact: whether operations may look at their masks and skip lanes; False under capture.
-        board: [slots + 1, 3, B]: ids of the current blocks, who revealed each token when
-            (round * len(SOURCES) + source), and how often each was masked again. The last lane is
-            scratch: the padding of lists of lanes points there.
+        store_lanes, waiting_lanes, waiting_back: [slots] each, what rides along in the next round:
+            lanes whose finished block is to be stored; blocks that the head has yet to read, as
+            their lane and how many blocks before its current one.
     """
 
     def __init__(
@@ -75,53 +69,30 @@ class Session:
         `head_states` is how many the head is given at once. `choose` makes the forwards; by default
         the fastest for the device.
         """
-        config = backbone.config
-        weight = backbone.lm_head.weight
-        self.device, dtype = weight.device, weight.dtype
-        self.block_size, self.mask_id = config.block_size, config.mask_token_id
-        self.slots = self.scratch = slots
-        self.max_length, self.states = max_length, states
-        length = max_length + (states - 1) * self.block_size
-        self.cache = KVCache(
-            config, config.num_hidden_layers, slots + 1, length, self.device, dtype
-        )
-        self.head_prefix = head_prefix
-        head_length = max_length + (head_states - 1) * self.block_size
-        self.head_cache = (
-            KVCache(config, head.config.num_layers, slots + 1, head_length, self.device, dtype)
-            if head is not None
-            else None
+        super().__init__(
+            *(backbone, head, slots, max_length, states),
+            head_states=head_states,
+            head_prefix=head_prefix,
         )
         self.model, self.head = backbone, head
         self.forwards = (choose or choose_forwards)(backbone, head, self.cache, self.head_cache)
         self.exact = True
-        self.rounds: FixedRounds | None = None  # None: rounds of exactly what is needed
-        self.n = 0
-        blank = torch.tensor([[self.mask_id], [0], [0]], device=self.device)
-        self.blank = blank.repeat(1, self.block_size)
-        self.board = self.blank.repeat(slots + 1, 1, 1)
-        self.last = self.board[:, 0].clone()  # each lane's block before: to be stored
-        self.start = torch.full((slots + 1,), self.block_size, device=self.device)
-        self.tally = torch.zeros(slots + 1, len(TALLY), dtype=torch.long, device=self.device)
-        self.fresh_lanes = torch.ones(slots + 1, dtype=torch.bool, device=self.device)
-        hidden = (slots + 1, self.block_size, config.hidden_size)
-        self.kept_hidden = torch.zeros(hidden, device=self.device, dtype=dtype)
-        self.kept_list: Tensor | None = None
-        self.ahead_hidden: Tensor | None = None
-        size = (self.block_size, config.hidden_size, self.device, dtype)
-        reads = head is not None and head_prefix
-        self.history = History(slots + 1, max_length, *size) if reads else None
-        # Lanes to store in this round; blocks that the head has yet to read: whose, how far back.
         self.store_lanes = torch.full((slots,), slots, device=self.device)
         self.waiting_lanes = torch.full((slots,), slots, device=self.device)
         self.waiting_back = torch.ones_like(self.waiting_lanes)
         self._storing = self.store_lanes[:0]
         self._unread: dict[str, tuple[Tensor, Tensor]] = {}  # lanes and where their blocks begin
 
-    # A lane's life -----------------------------------------------------------------------------
+    def admit(
+        self,
+        lanes: Sequence[int],
+        prompts: Sequence[list[int]],
+        prefill: Callable[[Blocks], None] | None = None,
+    ) -> None:
+        """Put prompts into lanes and prefill their whole blocks (backbone and head).
 
-    def admit(self, lanes: Sequence[int], prompts: Sequence[list[int]]) -> None:
-        """Put prompts into lanes and prefill their whole blocks (backbone and head)."""
+        `prefill` does the latter in another way than `Session.prefill`.
+        """
         for lane, prompt in zip(lanes, prompts, strict=True):
             tail = len(prompt) % self.block_size
             begin = len(prompt) - tail
@@ -134,83 +105,13 @@ class Session:
         self.fresh_lanes[index] = True
         blocks = whole_blocks(list(zip(lanes, prompts, strict=True)), self.block_size, self.device)
         for begin in range(0, len(blocks.ids), PREFILL_BLOCKS):
-            part = blocks.take(slice(begin, begin + PREFILL_BLOCKS))
-            (self if self.rounds is None else self.rounds).prefill(part)
+            (prefill or self.prefill)(blocks.take(slice(begin, begin + PREFILL_BLOCKS)))
 
     def prefill(self, blocks: Blocks) -> None:
         """Store blocks of prompts, in the head's cache too where it reads a prefix."""
         hidden = self.forwards.backbone(blocks)
         if self.head is not None and self.head_prefix:
             self.forwards.head(blocks, hidden)
-
-    def move(self, source: int, target: int) -> None:
-        """Move a sample to another lane."""
-        lanes = (
-            *(self.board, self.last, self.start, self.tally),
-            *(self.fresh_lanes, self.kept_hidden, self.ahead_hidden, self.kept_list),
-        )
-        for each in lanes:
-            if each is not None:
-                each[target] = each[source]
-        self.cache.move(source, target, self.max_length)
-        if self.head_cache is not None and self.history is not None:
-            self.head_cache.move(source, target, self.max_length)
-            self.history.move(source, target)
-
-    def read(self) -> Tensor:
-        """The board of the lanes in use, [n, 3, B], on the host: the one look at the device."""
-        return self.board[: self.n].cpu() if self.rounds is None else self.rounds.read()
-
-    def counted(self, lane: int) -> dict[str, int]:
-        """What was counted for the sample in a lane, by the names of TALLY."""
-        return dict(zip(TALLY, self.tally[lane].tolist(), strict=True))
-
-    # What a mode reads -------------------------------------------------------------------------
-
-    @property
-    def ids(self) -> Tensor:
-        """Ids [n, B] of the current blocks: a view that changes with every reveal."""
-        return self.board[: self.n, 0]
-
-    @property
-    def block_step(self) -> Tensor:
-        """Backbone rounds that each current block has had, [n]."""
-        return self.tally[: self.n, 1]
-
-    @property
-    def age(self) -> Tensor:
-        """How many rounds ago each position of the current blocks was revealed, [n, B].
-
-        0 where a position is masked or the prompt's; 1 is the last round, once this one's forward
-        is through.
-        """
-        stamps, steps = self.board[: self.n, 1], self.tally[: self.n, :1]
-        ages = steps - stamps // len(SOURCES)
-        return ages.masked_fill((stamps == 0) | self.masked(), 0)
-
-    @property
-    def fresh(self) -> Tensor:
-        """Lanes [n] that have kept nothing for their current block yet (see `keep`)."""
-        return self.fresh_lanes[: self.n]
-
-    @property
-    def kept(self) -> Tensor:
-        """Hidden states [n, B, H] kept from the last round for the same block (see `keep`)."""
-        return self.kept_hidden[: self.n]
-
-    @property
-    def kept_numbers(self) -> Tensor | None:
-        """The whole numbers kept with them, [n, B, m]; None if there are none."""
-        return None if self.kept_list is None else self.kept_list[: self.n]
-
-    @property
-    def kept_shortlist(self) -> Tensor | None:
-        """The same, of a mode that keeps its shortlist."""
-        return self.kept_numbers
-
-    def masked(self) -> Tensor:
-        """Which positions of the current blocks are still masked, [n, B]."""
-        return self.ids == self.mask_id
 
     def any(self, where: Tensor) -> bool:
         """Whether a mask holds anything; True without a look under capture."""
@@ -320,78 +221,7 @@ class Session:
         count = min(count, self.model.config.vocab_size)
         return self.forwards.pick_and_shortlist(hidden, masked, count)
 
-    # What a mode writes ------------------------------------------------------------------------
-
-    def reveal(self, where: Tensor, tokens: Tensor, source: Source) -> None:
-        """Write `tokens` [n, B] into the current blocks at `where` (boolean [n, B])."""
-        stamp = self.tally[: self.n, :1] * len(SOURCES) + SOURCES.index(source)
-        news = torch.stack((tokens, stamp.expand_as(tokens)), dim=1)
-        board = self.board[: self.n, :2]
-        torch.where(where[:, None], news, board, out=board)
-
-    def remask(self, where: Tensor) -> None:
-        """Mask the positions `where` (boolean [n, B]) of the current blocks again."""
-        self.board[: self.n, 0].masked_fill_(where, self.mask_id)
-        self.board[: self.n, 2] += where
-
-    def keep(self, hidden: Tensor, numbers: Tensor | None = None) -> None:
-        """Keep hidden states [n, B, H] for the next round; dropped when the block is finished.
-
-        Likewise whole numbers [n, B, m], a shortlist for one, which a mode that keeps any keeps in
-        every round.
-        """
-        self.kept_hidden[: self.n] = hidden
-        if numbers is not None:
-            if self.kept_list is None:
-                shape = (self.slots + 1, *numbers.shape[1:])
-                self.kept_list = torch.zeros(shape, dtype=torch.long, device=self.device)
-            self.kept_list[: self.n] = numbers
-        self.fresh_lanes[: self.n] = False
-
-    def keep_ahead(self, hidden: Tensor) -> None:
-        """Keep hidden states [n, B, H] of the next blocks: `kept` for each when it is opened.
-
-        A mode that does this does it in every round that may finish a block.
-        """
-        if self.ahead_hidden is None:
-            self.ahead_hidden = torch.zeros_like(self.kept_hidden)
-        self.ahead_hidden[: self.n] = hidden
-
-    def forget(self) -> None:
-        """Drop what was kept: every lane is fresh again."""
-        self.fresh_lanes[: self.n].fill_(True)
-
-    def count(self, name: str, amount: Tensor) -> None:
-        """Add `amount` [n] (numbers or a mask) to a counter of TALLY."""
-        self.tally[: self.n, TALLY.index(name)] += amount
-
     # Below the modes ---------------------------------------------------------------------------
-
-    def run(self, mode: Mode, plan: int, stores: list[int], waiting: list[int]) -> Set[str]:
-        """One round: store the blocks of lanes `stores`, let the head read those of `waiting`.
-
-        Returns which of the two the head has not read at its end, as `round` does.
-        """
-        if plan >= 0 and len(waiting) > self.slots:
-            self._catch_up(waiting)
-            waiting = []
-        if waiting and plan <= 0:
-            return self.run(mode, plan, stores, []) | {"waiting"}  # no head pass to ride along in
-        back = blocks_back(waiting, stores)
-        if self.rounds is not None:
-            return self.rounds.run(plan, stores, waiting, back)
-        lists = ((stores, self.store_lanes), (waiting, self.waiting_lanes))
-        for numbers, buffer in (*lists, (back, self.waiting_back)):
-            if numbers:
-                buffer[: len(numbers)] = torch.tensor(numbers, device=self.device)
-        return self.round(mode, plan, len(stores), len(waiting))
-
-    def ready(self, plan: int, stores: list[int], waiting: list[int]) -> bool:
-        """Whether such a round needs no capture first."""
-        if self.rounds is None:
-            return True
-        read = len(waiting) if plan > 0 and len(waiting) <= self.slots else 0
-        return self.rounds.ready(self.rounds.shape(plan, len(stores), read))
 
     def round(self, mode: Mode, plan: int, stores: int, waiting: int) -> set[str]:
         """One round of a mode, the way it runs eagerly and is captured.
@@ -408,22 +238,12 @@ class Session:
         self._storing = self.store_lanes[:stores]
         self._unread = {}
         if stores:
-            self._advance(self._storing)
+            self.open_next(self._storing)
         if waiting:
             lanes, back = self.waiting_lanes[:waiting], self.waiting_back[:waiting]
             self._unread["waiting"] = (lanes, self.start[lanes] - back * self.block_size)
         mode.round(self, plan)
         return set(self._unread)
-
-    def _advance(self, lanes: Tensor) -> None:
-        """Go on to the next block; the scratch lane stays where it is."""
-        self.start[lanes] += self.block_size * (lanes != self.scratch)
-        self.last[lanes] = self.board[lanes, 0]
-        self.board[lanes] = self.blank
-        self.tally[:, 1].index_fill_(0, lanes, 0)
-        if self.ahead_hidden is not None:
-            self.kept_hidden[lanes] = self.ahead_hidden[lanes]
-        self.fresh_lanes.index_fill_(0, lanes, self.ahead_hidden is None)
 
     def _lanes(self, where: Tensor) -> Tensor:
         """The lanes [m] of a mask [n]; all of them under capture."""
@@ -492,14 +312,6 @@ class Session:
         hiddens = [part[1] for part in parts]
         merged = hiddens[0] if len(parts) == 1 else torch.cat(hiddens)
         return self.forwards.head(join([part[0] for part in parts]), merged)[:count]
-
-    def _catch_up(self, waiting: list[int]) -> None:
-        """Let the head read more blocks than can ride along in a round."""
-        assert self.history is not None
-        every = torch.tensor((waiting, blocks_back(waiting, [])), device=self.device)
-        for lanes, back in (part.unbind() for part in every.split(PREFILL_BLOCKS, dim=1)):
-            start = self.start[lanes] - back * self.block_size
-            self.forwards.head(*self.history.get(lanes, start))
 
 
 def choose_forwards(

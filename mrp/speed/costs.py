@@ -22,8 +22,9 @@ from mrp.decoding import Decoder, Mode, make_mode
 from mrp.decoding.blocks import Blocks, candidate_states, plain
 from mrp.decoding.engine import Rounds
 from mrp.decoding.forwards import EagerForwards
-from mrp.decoding.graphs import GraphRounds
+from mrp.decoding.graphs import GraphRounds, capturing
 from mrp.decoding.picks import Picks
+from mrp.decoding.rounds import ExactRounds
 from mrp.decoding.session import Session
 from mrp.models import Backbone, Head
 from mrp.speed.interleave import synchronize
@@ -162,10 +163,10 @@ def role_costs(
         rows = sum(len(prompt) // block * block for prompt in prompts)
         for name, with_head in (("prefill", False), ("prefill + head", True))[: 1 + bool(head)]:
             session.head_prefix = with_head
-            if device.type == "cuda":  # as `Decoder` has it
-                session.rounds = GraphRounds(session, make_mode("static"))
+            kind = GraphRounds if device.type == "cuda" else ExactRounds  # as `Decoder` has it
+            rounds = kind(session, make_mode("static"))
             read = layers + (matrix_parameters(head) if head is not None and with_head else 0)
-            role = Role(name, lambda: session.admit(range(len(prompts)), prompts), read, rows)
+            role = Role(name, partial(rounds.admit, range(len(prompts)), prompts), read, rows)
             found.append(role.timed(time_of(role.work, device, 5), backbone, ceilings))
     return found
 
@@ -187,20 +188,20 @@ def round_costs(
     decoder = Decoder(backbone, head, mode, len(prompts), rounds=rounds)
     if decoder.rounds == "exact":
         return {}
-    session = decoder.reserve(prompts, 2 * backbone.config.block_size)
-    session.admit(range(len(prompts)), prompts)
-    session.n, several, found = len(prompts), 8, {}
+    ready = decoder.reserve(prompts, 2 * backbone.config.block_size)
+    ready.admit(range(len(prompts)), prompts)
+    ready.session.n, several, found = len(prompts), 8, {}
     for plan in range(mode.states):
-        session.run(mode, plan, [], [])  # captures it
+        ready.run(plan, [], [])  # captures it
 
         def some(plan: int = plan) -> None:
             # A captured round takes its time whatever the blocks hold, finished or not.
             for _ in range(several):
-                session.run(mode, plan, [], [])
+                ready.run(plan, [], [])
                 if mode.reveals(plan) is None:
-                    session.read()
+                    ready.read()
 
-        found[plan] = time_of(some, session.device, 5) / several
+        found[plan] = time_of(some, ready.session.device, 5) / several
     return found
 
 
@@ -235,7 +236,7 @@ def _captured(work: Callable[[], Any], device: torch.device, repeats: int) -> fl
     work()
     torch.cuda.synchronize(device)
     graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
+    with capturing(graph, device):
         work()
     events = [torch.cuda.Event(enable_timing=True) for _ in range(repeats + 3)]
     for event in events:

@@ -3,6 +3,10 @@ those of the plain ones."""
 
 from __future__ import annotations
 
+import gc
+import threading
+import weakref
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -106,6 +110,31 @@ def test_a_decoder_can_be_used_again_and_grows() -> None:
     assert next(iter(decoder.decode([[5, 6]], 9))) == key[0][0]
 
 
+@pytest.mark.parametrize("rounds", ["exact", "fixed"])
+@pytest.mark.parametrize("mode", ["direct", "speculative"])
+def test_what_is_outgrown_or_dropped_is_freed_without_the_garbage_collector(
+    mode: str, rounds: Any, no_garbage_collection: None
+) -> None:
+    """Its caches would stand beside the new ones, its graphs be destroyed at any time."""
+    backbone = tiny_backbone(4, ends=False)
+    k: Any = 2 if mode == "direct" else "auto"
+    decoder = Decoder(backbone, tiny_head(backbone), make_mode(mode, k=k), 2, rounds=rounds)
+    sessions = []
+    for length in (9, 40):
+        list(decoder.decode([[5, 6], [7]], length))
+        sessions.append(weakref.ref(decoder.reserve([[5, 6], [7]], length).session))
+    assert [session() is None for session in sessions] == [True, False]
+    del decoder
+    assert sessions[1]() is None
+
+
+@pytest.fixture
+def no_garbage_collection() -> Iterator[None]:
+    gc.disable()
+    yield
+    gc.enable()
+
+
 def test_a_prompt_longer_than_one_prefill() -> None:
     backbone = tiny_backbone(1, block_size=2, ends=False)
     prompt = torch.randint(3, 24, (1100,), generator=torch.Generator().manual_seed(0)).tolist()
@@ -128,10 +157,10 @@ def test_a_prefill_of_rounded_length_stores_what_one_of_its_own_does() -> None:
     for rounds in ("exact", "fixed"):
         mode = make_mode("speculative", k=1)
         decoder = Decoder(backbone, tiny_head(backbone), mode, 2, rounds=rounds)
-        session = decoder.reserve([[5] * 70, [5]], 4)
+        ready = decoder.reserve([[5] * 70, [5]], 4)
         for prompt in prompts:
-            session.admit([1, 0], [prompt, prompts[0]])
-        sessions.append(session)
+            ready.admit([1, 0], [prompt, prompts[0]])
+        sessions.append(ready.session)
     for exact, fixed in zip(*sessions_caches(sessions), strict=True):
         torch.testing.assert_close(exact[:2], fixed[:2], rtol=0.0, atol=1e-5)
 
@@ -171,7 +200,7 @@ def test_the_head_catches_up_on_blocks_it_was_not_given(
             return KEEP if any(fresh) else min(2, max(open_) - 1)
 
         monkeypatch.setattr(Pace, "choose", choose)
-        sessions.append(decoder.reserve(prompts, 60))
+        sessions.append(decoder.reserve(prompts, 60).session)
         found = sorted(decoder.decode(prompts, budgets), key=lambda sample: sample.index)
         texts.append([sample.ids for sample in found])
         assert sum(sample.counts["proposed"] for sample in found) > 0
@@ -249,3 +278,84 @@ def test_graphs_equal_eager_on_a_gpu_and_both_equal_the_cpu(
     assert on_cpu == eager
     for how in ({}, {"choose": EagerForwards}, {"rounds": "exact"}):
         assert samples(*there, prompts, budgets, 4, mode, **how) == eager
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+def test_old_graphs_that_become_garbage_do_not_spoil_a_capture(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Every round and prefill, captured ones too, leaves a dead cycle with a graph in it.
+
+    The collector is as eager as can be, so that it would come in the middle of each capture.
+    """
+    backbone = tiny_backbone(3, ends=False).cuda()
+    head = tiny_head(backbone).cuda()
+    prompts, budgets = [[5] * 9, [6, 7], [8] * 17], [30, 12, 20]
+    mode = ("speculative", {"k": 3})
+    expected = samples(backbone, head, prompts, budgets, 2, mode, rounds="exact")
+    value, graphs = torch.zeros(1, device="cuda"), []
+    for _ in range(200):
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            value += 1
+        graphs.append(graph)
+    del graph
+
+    def leave_garbage() -> None:
+        if graphs:
+            cycle: list[Any] = [graphs.pop()]
+            cycle.append(cycle)
+
+    in_captures = []
+    for name in ("round", "prefill"):
+        work = getattr(Session, name)
+
+        def littered(session: Session, *args: Any, work: Any = work) -> Any:
+            leave_garbage()
+            in_captures.append(torch.cuda.is_current_stream_capturing())
+            try:
+                return work(session, *args)
+            finally:
+                leave_garbage()
+
+        monkeypatch.setattr(Session, name, littered)
+    threshold = gc.get_threshold()
+    gc.set_threshold(1, 1, 1)
+    try:
+        for _ in range(2):  # a decoder of its own each time: the first one becomes garbage, too
+            assert samples(backbone, head, prompts, budgets, 2, mode, rounds="graphs") == expected
+    finally:
+        gc.set_threshold(*threshold)
+    assert sum(in_captures) > 4
+    assert gc.isenabled()
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+def test_another_thread_may_use_the_device_during_a_capture() -> None:
+    backbone = tiny_backbone(3, ends=False).cuda()
+    head = tiny_head(backbone).cuda()
+    mode = ("speculative", {"k": 2})
+    case = (backbone, head, [[5] * 9, [6, 7]], [20, 12], 2, mode)
+    expected = samples(*case, rounds="exact")
+    done, faults = threading.Event(), []
+
+    def disturb() -> None:
+        stream = torch.cuda.Stream()
+        try:
+            while not done.is_set():
+                event = torch.cuda.Event()
+                event.record(stream)
+                event.query()
+        except RuntimeError as error:
+            faults.append(error)
+
+    thread = threading.Thread(target=disturb)
+    thread.start()
+    try:
+        assert samples(*case, rounds="graphs") == expected
+    finally:
+        done.set()
+        thread.join()
+    assert not faults
