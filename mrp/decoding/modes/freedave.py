@@ -32,7 +32,7 @@ from torch import Tensor
 
 from mrp.decoding.modes.base import Mode
 from mrp.decoding.modes.dynamic import above
-from mrp.decoding.modes.speculative import Drafts, chain
+from mrp.decoding.modes.speculative import Drafts, chain, no_drafts
 from mrp.decoding.pace import Pace, useful_drafts
 from mrp.decoding.session import Session
 
@@ -58,7 +58,7 @@ class FreeDave(Mode):
         """Draft, verify, walk, commit, keep."""
         block, fresh = session.ids, session.fresh[:, None]
         useful = (session.masked().sum(dim=1) - 1).clamp(0, plan).masked_fill(session.fresh, 0)
-        states = chain(block, self.draft(session, plan))
+        states = chain(block, self.draft(session, plan) if plan else no_drafts(block))
         read = torch.arange(plan + 1, device=block.device) <= useful[:, None]
         hidden = session.verify(states, read)
         picks = session.pick(hidden, states == session.mask_id)
@@ -77,10 +77,8 @@ class FreeDave(Mode):
 
     def draft(self, session: Session, plan: int) -> Drafts:
         """The `plan` most confident picks of the distribution kept; some may be of no use."""
-        if not plan:
-            return Drafts(session.ids[:, :0], session.ids[:, :0])
         picks = session.pick(session.kept)
-        positions = picks.odds.sort(dim=1, stable=True).indices[:, :plan]
+        positions = picks.surest(plan)
         return Drafts(positions, picks.tokens.gather(1, positions))
 
 

@@ -79,32 +79,32 @@ class Windowed(Verified):
         states = torch.where(holds > 0, drafted[:, None, :aside], block[:, None])
         return Candidates(states, sets < (1 << useful)[:, None], sets)
 
-    def verify(self, session: Session, states: Tensor, read: Tensor, useful: Tensor) -> Tensor:
+    def verify(self, session: Session, candidates: Candidates, useful: Tensor) -> Tensor:
         """One forward of all states, and of the next block where it is looked at."""
+        states, read, _ = candidates
         if not self.ahead:
             return session.verify(states, read)
-        last = session.masked().sum(dim=1) <= useful + 1
-        hidden, following = session.verify_ahead(states, read, last)
+        may_finish = session.masked().sum(dim=1) <= useful + 1  # by all drafts and the bonus
+        hidden, following = session.verify_ahead(states, read, may_finish)
         session.keep_ahead(following)
         return hidden
 
     def accept(
-        self, picks: Drafts, drafts: Drafts, useful: Tensor, sets: Tensor | None
+        self, own: Drafts, drafts: Drafts, useful: Tensor, sets: Tensor | None
     ) -> tuple[Tensor, Tensor]:
         """Walk from the empty set as long as the pick is a draft and leads to another set."""
         assert sets is not None
         k = drafts.positions.shape[1]
         number = torch.arange(k, device=useful.device)
-        agrees = picks.positions[:, :, None] == drafts.positions[:, None]
-        agrees &= picks.tokens[:, :, None] == drafts.tokens[:, None]
+        # Which draft the backbone's own pick at each state is, [n, S, K]: one of them at most.
+        agrees = own.positions[:, :, None] == drafts.positions[:, None]
+        agrees &= own.tokens[:, :, None] == drafts.tokens[:, None]
         agrees &= number < useful[:, None, None]
         with_pick = sets | (agrees.long() << number).sum(dim=2)
+        # Where the walk goes from each state, [n, S]: it stays where the pick leads to no set.
         leads = with_pick[:, :, None] == sets[:, None]  # [n, S, S]
-        following = torch.where(
-            leads.any(dim=2),
-            leads.long().argmax(dim=2),
-            torch.arange(sets.shape[1], device=sets.device),
-        )
+        stay = torch.arange(sets.shape[1], device=sets.device)
+        following = torch.where(leads.any(dim=2), leads.long().argmax(dim=2), stay)
         at = torch.zeros_like(useful)[:, None]
         for _ in range(k):
             at = following.gather(1, at)

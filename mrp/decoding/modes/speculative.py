@@ -29,7 +29,10 @@ from mrp.decoding.session import Session
 
 
 class Drafts(NamedTuple):
-    """Draft picks: position in the block and token, each [n, K]."""
+    """Picks, drafted or the backbone's own: positions in the block and tokens, each [n, K].
+
+    The backbone's are one for each state, [n, S].
+    """
 
     positions: Tensor
     tokens: Tensor
@@ -77,7 +80,7 @@ class Verified(Mode):
 
     @abstractmethod
     def draft(self, session: Session, useful: Tensor, k: int) -> Drafts:
-        """Draft `useful` [n] <= k picks for each block; columns behind those are not read."""
+        """Draft `useful` [n] <= k picks for each block, k > 0; columns behind are not read."""
 
     def plan(self, open_: Sequence[int], fresh: Sequence[bool], pace: Pace) -> int:
         """The most drafts that any lane can use, or those that pay."""
@@ -98,28 +101,30 @@ class Verified(Mode):
         if plan <= 0 and self.k == "auto":
             self.step(session, keep=plan != PLAIN)
             return
-        block, fresh = session.ids, session.fresh[:, None]
-        # The last masked position is the bonus of the state before it: it needs no draft.
+        block, lane = session.ids, torch.arange(session.n, device=session.device)
+        # Draft. The last masked position is the bonus of the state before it: it needs no draft.
         useful = (session.masked().sum(dim=1) - 1).clamp(0, plan).masked_fill(session.fresh, 0)
-        drafts = self.draft(session, useful, plan)
-        states, read, sets = self.candidates(block, drafts, useful)
-        hidden = self.verify(session, states, read, useful)
+        drafts = self.draft(session, useful, plan) if plan else no_drafts(block)
+        # Verify.
+        candidates = self.candidates(block, drafts, useful)
+        states = candidates.states
+        hidden = self.verify(session, candidates, useful)
         picks, listed = session.pick_and_list(hidden, self.listed, states == session.mask_id)
-        best = picks.capped(self.cap).best()
-        best_token = picks.tokens.gather(2, best[..., None]).squeeze(2)
-
-        at, accepted = self.accept(Drafts(best, best_token), drafts, useful, sets)
-
-        lane = torch.arange(len(block), device=block.device)
-        committed = states[lane, at]
-        bonus = torch.zeros_like(fresh.expand_as(block)).scatter_(1, best[lane, at, None], True)
-        token = best_token[lane, at, None].expand_as(block)
-        session.reveal(committed != block, committed, "draft")
-        session.reveal(bonus & fresh, token, "backbone")
-        session.reveal(bonus & ~fresh, token, "bonus")
-        session.keep(hidden[lane, at], None if listed is None else listed[lane, at])
+        first = picks.capped(self.cap).best()[..., None]
+        own = Drafts(first.squeeze(2), picks.tokens.gather(2, first).squeeze(2))
+        # Accept.
+        at, accepted = self.accept(own, drafts, useful, candidates.sets)
         session.count("proposed", useful)
         session.count("accepted", accepted)
+        # Commit.
+        session.reveal(states[lane, at] != block, states[lane, at], "draft")
+        position, token = own.positions[lane, at], own.tokens[lane, at]
+        free = torch.zeros_like(block, dtype=torch.bool).scatter_(1, position[:, None], True)
+        fresh, token = session.fresh[:, None], token[:, None].expand_as(block)
+        session.reveal(free & fresh, token, "backbone")
+        session.reveal(free & ~fresh, token, "bonus")
+        # Keep.
+        session.keep(hidden[lane, at], None if listed is None else listed[lane, at])
 
     def candidates(self, block: Tensor, drafts: Drafts, useful: Tensor) -> Candidates:
         """What is verified: C(0) ... C(K)."""
@@ -127,23 +132,23 @@ class Verified(Mode):
         number = torch.arange(states.shape[1], device=block.device)
         return Candidates(states, number <= useful[:, None])
 
-    def verify(self, session: Session, states: Tensor, read: Tensor, useful: Tensor) -> Tensor:
+    def verify(self, session: Session, candidates: Candidates, useful: Tensor) -> Tensor:
         """The hidden states [n, S, B, H] of the candidates."""
-        return session.verify(states, read)
+        return session.verify(candidates.states, candidates.read)
 
     def accept(
-        self, picks: Drafts, drafts: Drafts, useful: Tensor, sets: Tensor | None
+        self, own: Drafts, drafts: Drafts, useful: Tensor, sets: Tensor | None
     ) -> tuple[Tensor, Tensor]:
-        """The state that is committed and how many drafts it holds, [n] each.
+        """The state that is arrived at and how many drafts it holds, [n] each: the same in a chain.
 
-        `picks`: the backbone's own, [n, S] each; `sets`: as `candidates` returned it.
+        `own`: the backbone's picks at each state; `sets`: as `candidates` returned it.
         """
         k = drafts.positions.shape[1]
-        agrees = (picks.positions[:, :k] == drafts.positions) & (
-            picks.tokens[:, :k] == drafts.tokens
-        )
+        # Its pick at C(k) against draft k + 1, which stands in column k.
+        agrees = own.positions[:, :k] == drafts.positions
+        agrees &= own.tokens[:, :k] == drafts.tokens
         agrees &= torch.arange(k, device=useful.device) < useful[:, None]
-        accepted = agrees.long().cumprod(dim=1).sum(dim=1)
+        accepted = agrees.long().cumprod(dim=1).sum(dim=1)  # those before the first mismatch
         return accepted, accepted
 
     def step(self, session: Session, keep: bool) -> None:
@@ -155,6 +160,11 @@ class Verified(Mode):
             session.keep(hidden, listed)
         else:
             session.forget()
+
+
+def no_drafts(block: Tensor) -> Drafts:
+    """None for each of the blocks [n, B]."""
+    return Drafts(block[:, :0], block[:, :0])
 
 
 def chain(block: Tensor, drafts: Drafts) -> Tensor:
@@ -193,8 +203,7 @@ class Speculative(Verified):
     def draft(self, session: Session, useful: Tensor, k: int) -> Drafts:
         """A head pass takes the best masked position under the corrected logits, the last more."""
         block, accumulated = session.ids, session.kept
-        nothing = useful.new_zeros(len(useful), 0)
-        positions, tokens = [nothing], [nothing]
+        positions, tokens = [], []
         passes = min(k, self.head_passes or k)
         for number in range(passes):
             drafting = useful > number
