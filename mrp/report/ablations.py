@@ -12,7 +12,7 @@ from mrp.report import contrasts
 from mrp.report.cells import Cell, Group, Row, Table, mark_best, percent
 from mrp.report.comparisons import select
 from mrp.report.contrasts import Contrast, pooled
-from mrp.report.findings.remasking import LOW_TAU, low_taus
+from mrp.report.findings.place import LOW_TAU, low_taus
 from mrp.report.frame import Results
 from mrp.report.pooling import (
     NUMBERS,
@@ -225,7 +225,12 @@ def _remasking(known: list[Backbone]) -> Table:
 
 
 def _remask_row(backbone: Backbone, mine: pd.DataFrame) -> Row:
-    low = mine[mine["tau"].isin(low_taus(mine["tau"].tolist()))]
+    planned = select(backbone.planned, mode="remask", passes=mine["passes"].iloc[0])
+    taus = low_taus(planned["tau"].tolist())
+    low = mine[mine["tau"].isin(taus)]
+    if low.empty:
+        name = labels(setting_name(mine.iloc[0]), "")
+        return Row(name, (), f"not run at τ = {', '.join(f'{tau:g}' for tau in sorted(set(taus)))}")
     cells: list[Cell] = [
         level(mean_over(backbone.results, low, contrasts.accuracy), "percent"),
         level(mean_over(backbone.results, low, contrasts.tpf), "ratio"),

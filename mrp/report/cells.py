@@ -9,6 +9,9 @@ from typing import Any, TypeAlias
 
 import pandas as pd
 
+from mrp.report.comparisons import DYNAMIC_DRAFTED
+from mrp.schema import LOSSLESS
+
 RowSeries: TypeAlias = "pd.Series[Any]"
 DASH, MINUS, TIMES = "\N{EN DASH}", "\N{MINUS SIGN}", "\N{MULTIPLICATION SIGN}"
 
@@ -21,7 +24,7 @@ class Cell:
         text: what it says; detail: smaller, below, lines apart; hint: shown on hovering.
         value: the number that `text` shows, unrounded; job: the run it comes from.
         tone: "up" or "down" for a difference beyond noise, "none" for a missing value, "again" for
-            a label that only repeats the one above.
+            a label that only repeats the one above, "said" for a sentence.
         chips: short labels beside the text.
         best: the best value of its column among comparable rows.
     """
@@ -194,10 +197,23 @@ def same_text(row: RowSeries) -> Cell:
     if is_baseline(row):
         return Cell("")
     if pd.isna(row["same_text"]):
-        return none("static not run")
+        return none("static was not run")
     same, n = int(row["same_text"]), int(row["compared_texts"])
     tone = "" if same == n else "down"
     return Cell(f"{same} of {n}", value=same / n, job=row["job"], tone=tone)
+
+
+def same_as_baseline(row: RowSeries) -> Cell:
+    """The same for all modes: against static, against dynamic, or not to be expected."""
+    if row["mode"] in LOSSLESS:
+        return same_text(row)
+    if row["mode"] != DYNAMIC_DRAFTED:
+        return Cell("")
+    if pd.isna(row["same_as_dynamic"]):
+        return none("dynamic was not run")
+    same, n = int(row["same_as_dynamic"]), int(row["compared_to_dynamic"])
+    tone = "" if same == n else "down"
+    return Cell(f"{same} of {n}", "dynamic's", value=same / n, job=row["job"], tone=tone)
 
 
 def time_ratio(row: RowSeries) -> Cell:

@@ -24,17 +24,21 @@ from mrp.schema import LOSSLESS
 
 NUMBERS = (
     *("vs_static", "vs_static_low", "vs_static_high", "vs_static_p", "won", "lost"),
-    *("same_text", "compared_texts"),
+    *("same_text", "compared_texts", "same_as_dynamic", "compared_to_dynamic"),
     *("vs_dynamic", "vs_dynamic_low", "vs_dynamic_high", "vs_dynamic_p"),
     *("dynamic_at_tpf", "vs_dynamic_at_tpf", "vs_dynamic_at_tpf_low", "vs_dynamic_at_tpf_high"),
 )
+
+
+DYNAMIC_DRAFTED = "freedave"  # its text has to be that of dynamic, not of static
 
 
 def compare(results: Results) -> pd.DataFrame:
     """The tidy table with the columns NUMBERS; NaN where either side has no record.
 
     vs_static: accuracy minus static's, McNemar's p, problems won and lost. same_text: answers
-    equal to static's, of compared_texts. vs_dynamic: remask minus dynamic at its tau.
+    equal to static's, of compared_texts. same_as_dynamic: freedave's answers equal to those of
+    dynamic at its tau, of compared_to_dynamic. vs_dynamic: remask minus dynamic at its tau.
     dynamic_at_tpf: accuracy on the line through static's and dynamic's points at the row's TPF.
 
     Raises:
@@ -51,6 +55,8 @@ def compare(results: Results) -> pd.DataFrame:
                 values[index] |= _against_static(*pair(results, row, static))
             if row["mode"] == "remask":
                 values[index] |= _against_dynamic(results, row, cell)
+            if row["mode"] == DYNAMIC_DRAFTED:
+                values[index] |= _as_dynamic(results, row, cell)
     more = pd.DataFrame.from_dict(values, orient="index")
     more = more.reindex(index=rows.index, columns=list(NUMBERS)).astype(float)
     return pd.concat([rows, more], axis=1)
@@ -147,6 +153,15 @@ def _against_dynamic(results: Results, row: pd.Series[Any], cell: pd.DataFrame) 
             "vs_dynamic_at_tpf_high": interval.high,
         }
     return values
+
+
+def _as_dynamic(results: Results, row: pd.Series[Any], cell: pd.DataFrame) -> dict[str, float]:
+    same_tau = select(cell, mode="dynamic", tau=row["tau"])
+    if same_tau.empty:
+        return {}
+    one, two = pair(results, row, same_tau.iloc[0])
+    same = int((one.texts == two.texts).sum())
+    return {"same_as_dynamic": same, "compared_to_dynamic": len(one.texts)}
 
 
 def _difference(name: str, one: Outcome, two: Outcome) -> dict[str, float]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TypeAlias
 
 import numpy as np
@@ -9,7 +10,7 @@ import pandas as pd
 
 from mrp.report import contrasts
 from mrp.report.ablations import SETTING
-from mrp.report.cells import Cell, Group, Row, Table, mark_best, none, percent
+from mrp.report.cells import Cell, Group, Row, Table, mark_best, none, percent, points, signed
 from mrp.report.comparisons import reference
 from mrp.report.contrasts import Contrast, pooled
 from mrp.report.frame import Results
@@ -48,28 +49,32 @@ def _lossless(known: list[Backbone]) -> Table:
     groups = []
     for backbone in known:
         rows = backbone.rows[backbone.rows["mode"].isin(LOSSLESS)]
-        ranked = [_lossless_row(backbone, mine) for mine in split(rows, SETTING)]
+        field = _points(backbone, rows, ("tpf", "time_ratio"))
+        ranked = [_lossless_row(backbone, mine, field) for mine in split(rows, SETTING)]
         ranked.sort(key=lambda item: -item[0])
         if ranked:
-            built = mark_best([row for _, row in ranked], ["", "", "high", "low", "high"])
+            better = ["", "", "high", "low", "high", ""]
+            built = mark_best([row for _, row in ranked], better)
             groups.append(Group(backbone.name, backbone.note, built))
     return Table(
         "lossless",
         "Lossless ways of decoding, side by side",
         "Each with the options that make it fastest, K among them; fastest first. Self-speculative "
-        "decoding drafts without any head: it is what a head has to beat.",
+        "decoding drafts without any head: it is what a head has to beat. A way is on the frontier "
+        "if no other, at any of its settings, has as many tokens per forward in as little time.",
         2,
         (
             *(("Way", ""), ("At", ""), ("Same as static", "answers, all its runs")),
             *(("Accepted", "% of drafts"), ("TPF", "tokens a forward")),
             *(("Head passes", "a token"), ("Time ratio", "tokens/s over static's")),
+            ("Verdict", "TPF and time"),
         ),
         tuple(groups),
         "The answers of a way that caps confidences are compared with static's under the same cap.",
     )
 
 
-def _lossless_row(backbone: Backbone, mine: pd.DataFrame) -> Ranked:
+def _lossless_row(backbone: Backbone, mine: pd.DataFrame, field: list[Point]) -> Ranked:
     """A way's row at its fastest setting, with what it is ranked by."""
     settings = [
         (
@@ -85,11 +90,12 @@ def _lossless_row(backbone: Backbone, mine: pd.DataFrame) -> Ranked:
     counted = Cell(f"{same:.0f} of {n:.0f}", tone="" if same == n else "down")
     proposed, accepted = best["proposed"].sum(), best["accepted"].sum()
     cells = (
-        counted if n else none("static not run"),
+        counted if n else none("static was not run"),
         Cell(percent(accepted / proposed), value=accepted / proposed) if proposed else none(""),
         level(tpf, "ratio"),
         _passes(best),
         level(time, "ratio", "not timed"),
+        _verdict(mine, field, ("TPF", "of the time ratio")),
     )
     row = Row(labels(setting_name(mine.iloc[0]), knob_values(best)), cells)
     return _value(time if timed else tpf), row
@@ -113,10 +119,14 @@ def _lossy(known: list[Backbone]) -> Table:
         static = backbone.rows["mode"].eq("static") & backbone.rows["steps"].isna()
         rows = backbone.rows[~backbone.rows["mode"].isin(LOSSLESS) & ~static]
         on_tpf, on_time = (_frontier(backbone, speed) for speed in ("tpf", "time_ratio"))
-        ranked = [_lossy_row(backbone, mine, on_tpf, on_time) for mine in split(rows, SETTING)]
+        fields = [_points(backbone, rows, (speed, "accuracy")) for speed in ("tpf", "time_ratio")]
+        ranked = [
+            _lossy_row(backbone, mine, (on_tpf, on_time), fields) for mine in split(rows, SETTING)
+        ]
         ranked.sort(key=lambda item: -item[0])
         if ranked:
-            built = mark_best([row for _, row in ranked], ["high", "", "", "high", "high"])
+            better = ["high", "", "", "high", "high", "", ""]
+            built = mark_best([row for _, row in ranked], better)
             groups.append(Group(backbone.name, backbone.note, built))
     return Table(
         "lossy",
@@ -124,22 +134,29 @@ def _lossy(known: list[Backbone]) -> Table:
         "A run is on the frontier of a task if no other run, static's and the lossless ones' "
         "included, is at least as accurate and at least as fast, and better in one of the two. "
         "The gains are averages over a way's own runs, where dynamic has points as slow and as "
-        "fast.",
+        "fast. The verdicts are about means over tasks, among the lossy ways alone: which settings "
+        "of a way none of the others beats, or, if there is none, what beats the one that comes "
+        "nearest.",
         2,
         (
             *(("Way", ""), ("Runs", "with")),
             ("Best accuracy", f"% at TPF {FAST:g} or above"),
             *(("On the frontier", "of TPF, runs"), ("On the frontier", "of time, runs")),
             *(("Over dynamic", "points, same TPF"), ("Over dynamic", "points, same time")),
+            *(("Verdict", "accuracy and TPF"), ("Verdict", "accuracy and time")),
         ),
         tuple(groups),
     )
 
 
 def _lossy_row(
-    backbone: Backbone, mine: pd.DataFrame, on_tpf: set[object], on_time: set[object]
+    backbone: Backbone,
+    mine: pd.DataFrame,
+    frontiers: tuple[set[object], set[object]],
+    fields: list[list[Point]],
 ) -> Ranked:
     results = backbone.results
+    on_tpf, on_time = frontiers
     fast = [
         mean_over(results, part, contrasts.accuracy)
         for part in split(mine, KNOBS)
@@ -159,6 +176,8 @@ def _lossy_row(
         Cell(f"{len(on_tpf & set(mine.index))} of {len(mine)}"),
         Cell(f"{len(on_time & set(mine.index))} of {timed}") if timed else none("not timed"),
         *gains,
+        _verdict(mine, fields[0], ("TPF", "points")),
+        _verdict(mine, fields[1], ("of the time ratio", "points")),
     )
     return _value(best), Row(labels(setting_name(mine.iloc[0]), knob_values(mine)), cells)
 
@@ -178,3 +197,66 @@ def _frontier(backbone: Backbone, speed: str) -> set[object]:
         best = np.flatnonzero(known)[np.flatnonzero(~better.any(axis=1))]
         found |= set(cell.index[best])
     return found
+
+
+# ---- verdicts on one frontier --------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Point:
+    """A setting's means over tasks of two measures; more is better in both."""
+
+    jobs: frozenset[str]
+    name: str
+    at: str
+    values: tuple[float, float]
+
+    def beaten_by(self, other: Point) -> bool:
+        """Whether `other` is at least as good in both and better in one."""
+        pairs = list(zip(self.values, other.values, strict=True))
+        return all(a <= b for a, b in pairs) and any(a < b for a, b in pairs)
+
+
+def _points(backbone: Backbone, rows: pd.DataFrame, measures: tuple[str, str]) -> list[Point]:
+    """Every setting that has both measures on all of the backbone's tasks."""
+    tasks = backbone.rows["task"].nunique()
+    found = []
+    for part in split(rows, [*SETTING, *KNOBS]):
+        first, second = (part[measure] for measure in measures)
+        if len(part) == tasks and first.notna().all() and second.notna().all():
+            values = (float(first.mean()), float(second.mean()))
+            name = setting_name(part.iloc[0])
+            found.append(Point(frozenset(part["job"]), name, knob_values(part), values))
+    return found
+
+
+def _verdict(mine: pd.DataFrame, field: list[Point], units: tuple[str, str]) -> Cell:
+    """Which of a way's settings are on the frontier, or what its nearest one is dominated by."""
+    jobs = set(mine["job"])
+    own = [point for point in field if point.jobs <= jobs]
+    if not own:
+        return none("not timed" if len(mine) else "")
+    best = [point for point in own if not any(map(point.beaten_by, field))]
+    if best:
+        there = frozenset().union(*(point.jobs for point in best))
+        at = knob_values(mine[mine["job"].isin(there)])
+        return Cell("on the frontier", at, tone="said up")
+    # The nearest is the one that the fewest beat; what beats it most is named.
+    nearest = min(own, key=lambda point: sum(map(point.beaten_by, field)))
+    rivals = [point for point in field if nearest.beaten_by(point)]
+    spread = [max(p.values[i] for p in field) - min(p.values[i] for p in field) for i in (0, 1)]
+    ahead = max(
+        rivals,
+        key=lambda rival: sum(
+            (theirs - ours) / width if width else 0.0
+            for theirs, ours, width in zip(rival.values, nearest.values, spread, strict=True)
+        ),
+    )
+    gaps = [theirs - ours for theirs, ours in zip(ahead.values, nearest.values, strict=True)]
+    by = ", ".join(filter(None, (ahead.name, ahead.at)))
+    told = " and ".join(
+        f"{points(gap)} points" if unit == "points" else f"{signed(gap, 2)} {unit}"
+        for gap, unit in zip(gaps, units, strict=True)
+    )
+    here = f"{nearest.at}: " if nearest.at else ""
+    return Cell(f"dominated by {by}", f"{here}{told} ahead", tone="said")

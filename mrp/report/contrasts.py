@@ -40,6 +40,12 @@ class Contrast:
     def __sub__(self, other: Contrast) -> Contrast:
         return Contrast(self.value - other.value, self.replicates - other.replicates)
 
+    def __truediv__(self, other: Contrast) -> Contrast:
+        """The quotient; infinite or no number where `other` is zero."""
+        with np.errstate(divide="ignore", invalid="ignore"):
+            value = float(np.float64(self.value) / other.value)
+            return Contrast(value, self.replicates / other.replicates)
+
     @property
     def estimate(self) -> Estimate:
         """With its percentile interval at 95 %."""

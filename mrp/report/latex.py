@@ -33,6 +33,7 @@ SPECIAL = {
     "\N{MIDDLE DOT}": r"\textperiodcentered{}",
     "\N{GREEK SMALL LETTER TAU}": r"$\tau$",
     "\N{GREEK SMALL LETTER DELTA}": r"$\delta$",
+    "\N{GREEK SMALL LETTER GAMMA}": r"$\gamma$",
 }
 
 

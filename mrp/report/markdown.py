@@ -16,10 +16,10 @@ from mrp.report.ablations import build_ablations
 from mrp.report.cells import Cell, Row, Table
 from mrp.report.comparisons import compare
 from mrp.report.contest import build_contest
-from mrp.report.findings import FAILS, HOLDS, MIXED, OPEN, Finding, build_findings
+from mrp.report.findings import FAILS, HOLDS, INCOMPLETE, MIXED, OPEN, Finding, build_findings
 from mrp.report.findings.readings import in_words
 from mrp.report.frame import Results
-from mrp.report.page import origin
+from mrp.report.page import Header, origin
 
 FORMS = ("svg", "png")
 CAPTIONS = {
@@ -36,6 +36,7 @@ TALLIES = {
     FAILS: ("does not hold here", "do not hold here"),
     MIXED: ("is mixed", "are mixed"),
     OPEN: ("is undecided", "are undecided"),
+    INCOMPLETE: ("is incomplete", "are incomplete"),
 }
 BREAK = "<br>"
 
@@ -84,6 +85,8 @@ def _top(results: Results, rows: pd.DataFrame, findings: Sequence[Finding]) -> I
         "runs, and so is every verdict."
     )
     yield ""
+    if header.absent:
+        yield from _missing(header)
     facts = [(name, value) for name, value in header.facts if value != "unknown"]
     if results.manifest:
         facts += _measured_facts(results.manifest, backbones)
@@ -93,6 +96,24 @@ def _top(results: Results, rows: pd.DataFrame, findings: Sequence[Finding]) -> I
             yield f"- **{one[0].upper()}{one[1:]}:** {'; '.join(claims)}."
     yield ""
     yield from (f"- {name}: {value}" for name, value in facts)
+    yield ""
+
+
+def _missing(header: Header) -> Iterator[str]:
+    """How many runs have no record, which baselines among them, and the whole list."""
+    states = Counter(note.partition(":")[0] for _, note in header.absent)
+    told = _joined([f"{count} {state}" for state, count in states.items()])
+    yield (
+        f"**Not all runs are there: {len(header.absent)} of {header.jobs} have no record** "
+        f"({told}). A claim that rests on one of them has no verdict and counts as "
+        f"**{INCOMPLETE}**."
+    )
+    yield ""
+    if header.baselines:
+        yield from (f"- Baseline missing: {sentence}." for sentence in header.baselines)
+        yield ""
+    jobs = ", ".join(f"`{job}`" for job, _ in header.absent)
+    yield f"<details><summary>Runs without a record</summary>\n\n{jobs}\n\n</details>"
     yield ""
 
 
@@ -121,8 +142,9 @@ def _short(findings: Sequence[Finding]) -> Iterator[str]:
     yield (
         f"A claim **{HOLDS}** where the whole 95 % interval is on its side, it **{FAILS}** where "
         f"the whole interval is on the other, it is **{OPEN}** in between or where another seed of "
-        f"the heads turns it, and it is **{MIXED}** where some backbones or heads hold and others "
-        "do not. Claims without a word of the paper are controls, or questions of ours."
+        f"the heads turns it, it is **{MIXED}** where some backbones or heads hold and others do "
+        f"not, and it is **{INCOMPLETE}** where runs that it rests on have no record. Claims "
+        "without a word of the paper are controls, or questions of ours."
     )
     yield ""
     names = list(dict.fromkeys(part.place for finding in findings for part in finding.backbones))
@@ -134,7 +156,7 @@ def _short(findings: Sequence[Finding]) -> Iterator[str]:
         cells = [
             finding.claim,
             finding.paper or "",
-            BREAK.join(in_words(finding.overall.readings)),
+            BREAK.join([*in_words(finding.overall.readings), finding.overall.note]).strip(BREAK),
             *(by_name.get(name, "") for name in several),
             f"**{finding.verdict}**",
         ]

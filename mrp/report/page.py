@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,9 +15,10 @@ from mrp.report.ablations import build_ablations
 from mrp.report.cells import Table
 from mrp.report.comparisons import compare
 from mrp.report.contest import build_contest
-from mrp.report.findings import FAILS, HOLDS, MIXED, OPEN, Finding, build_findings
+from mrp.report.findings import FAILS, HOLDS, INCOMPLETE, MIXED, OPEN, Finding, build_findings
 from mrp.report.frame import Results
 from mrp.report.latex import latex
+from mrp.report.settings import setting_name
 from mrp.report.tables import build_tables
 from mrp.report.templating import environment_of_templates
 from mrp.report.verdicts import (
@@ -29,11 +30,19 @@ from mrp.report.verdicts import (
     summarize,
     with_verdicts,
 )
+from mrp.schema import LOSSLESS
 
 DIGITS = "%.6g"  # of numbers in CSV files: more than any of them is known to
 
 PAPER_SLUGS = {REPRODUCED: "holds", WITHIN: "open", FAILED: "fails", UNPUBLISHED: "none"}
-TALLIES = {HOLDS: "hold", MIXED: "mixed", OPEN: "undecided", FAILS: "do not hold"}
+TALLIES = {
+    HOLDS: "hold",
+    MIXED: "mixed",
+    OPEN: "undecided",
+    FAILS: "do not hold",
+    INCOMPLETE: "incomplete",
+}
+SLUGS = {HOLDS: "holds", FAILS: "fails", OPEN: "open", MIXED: "mixed", INCOMPLETE: "none"}
 
 
 @dataclass(frozen=True)
@@ -45,12 +54,14 @@ class Header:
         absent: (job, why) for jobs without a record.
         notes: (task, note, jobs that have it), of the scoring.
         jobs: how many the suite has.
+        baselines: sentences about baselines that are missing, and what cannot be said without.
     """
 
     facts: tuple[tuple[str, str], ...]
     absent: tuple[tuple[str, str], ...]
     notes: tuple[tuple[str, str, int], ...]
     jobs: int
+    baselines: tuple[str, ...]
 
 
 def write_tables(
@@ -121,7 +132,7 @@ def render(
             verdicts=[
                 (name, tally, counts[name]) for name, tally in TALLIES.items() if counts[name]
             ],
-            slugs={HOLDS: "holds", FAILS: "fails", OPEN: "open", MIXED: "mixed", **PAPER_SLUGS},
+            slugs={**SLUGS, **PAPER_SLUGS},
         )
     )
 
@@ -171,7 +182,29 @@ def origin(results: Results, rows: pd.DataFrame) -> Header:
         for note in notes
     )
     notes = tuple((task, note, count) for (task, note), count in counts.items())
-    return Header(facts, pairs, notes, len(by_job))
+    return Header(facts, pairs, notes, len(by_job), tuple(_missing_baselines(by_job)))
+
+
+def _missing_baselines(by_job: pd.DataFrame) -> Iterator[str]:
+    """What cannot be compared, since the run to compare with has no record."""
+    absent = by_job[by_job["status"] != "done"]
+    lossless = by_job[by_job["mode"].isin(LOSSLESS)]
+    for _, row in absent.iterrows():
+        word = "failed" if row["status"] == "failed" else "was not run"
+        if row["mode"] == "static" and pd.isna(row["steps"]):
+            if row["cap"] == 1:
+                nothing = f"no run of {row['backbone']} has a difference to it"
+            else:
+                same = (lossless["backbone"] == row["backbone"]) & (lossless["cap"] == row["cap"])
+                if not same.any():
+                    continue
+                nothing = "lossless runs of the same cap are compared with nothing"
+            yield f"{setting_name(row)} of {row['backbone']} {word}: {nothing}"
+        elif row["mode"] == "dynamic":
+            yield (
+                f"dynamic at τ = {row['tau']:g} of {row['backbone']} {word}: what remasking gains "
+                "and FreeDave keeps there is unknown"
+            )
 
 
 def _values(found: Any) -> str:

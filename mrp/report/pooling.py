@@ -32,7 +32,7 @@ from mrp.report.settings import KNOBS, Line
 from mrp.report.statistics import Curve
 
 Number: TypeAlias = Speed
-SYMBOLS = {"k": "K", "tau": "τ", "steps": "steps"}
+SYMBOLS = {"k": "K", "tau": "τ", "gamma": "\N{GREEK SMALL LETTER GAMMA}"}
 NUMBERS: dict[str, Number] = {
     "accuracy": contrasts.accuracy,
     "tpf": contrasts.tpf,
@@ -42,11 +42,16 @@ NUMBERS: dict[str, Number] = {
 
 @dataclass(frozen=True)
 class Backbone:
-    """One backbone's rows with a record, without the heads' repetitions."""
+    """One backbone, without the heads' repetitions.
+
+    Attributes:
+        rows: with a record; planned: these and those without.
+    """
 
     results: Results
     name: str
     rows: pd.DataFrame
+    planned: pd.DataFrame
 
     def cell(self, task: str) -> pd.DataFrame:
         """The rows on one task."""
@@ -68,16 +73,19 @@ class Backbone:
 
     @property
     def note(self) -> str:
-        """What its rows are means over."""
+        """What its rows are means over, and how many runs are missing."""
         tasks = list(self.rows["task"].unique())
-        return f"mean over {' and '.join(tasks)}" if len(tasks) > 1 else str(tasks[0])
+        over = f"mean over {' and '.join(tasks)}" if len(tasks) > 1 else str(tasks[0])
+        missing = self.planned["job"].nunique() - self.rows["job"].nunique()
+        return f"{over}; {missing} runs missing" if missing else over
 
 
 def backbones(results: Results, rows: pd.DataFrame) -> Iterator[Backbone]:
     """Those with any record, in the suite's order."""
-    done = select(rows, status="done")
-    for name, mine in done[done["head_seed_of"].isna()].groupby("backbone", sort=False):
-        yield Backbone(results, str(name), mine)
+    for name, mine in rows[rows["head_seed_of"].isna()].groupby("backbone", sort=False):
+        done = select(mine, status="done")
+        if not done.empty:
+            yield Backbone(results, str(name), done, mine)
 
 
 def mean_over(results: Results, rows: pd.DataFrame, number: Number) -> Contrast | None:

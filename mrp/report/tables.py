@@ -1,4 +1,4 @@
-"""The paper's four tables, in its order, from the tidy table of results."""
+"""The paper's four tables, in its order, and one of all other modes, from the tidy results."""
 
 from __future__ import annotations
 
@@ -10,16 +10,20 @@ import pandas as pd
 from mrp.report import cells
 from mrp.report.cells import Cell, Column, Group, Row, RowSeries, Table
 from mrp.report.comparisons import reference, select
+from mrp.report.pooling import knob_values
+from mrp.report.settings import KNOBS, setting_name
 from mrp.report.verdicts import with_verdicts
 from mrp.schema import OPTIONS
 
 # A control without a head is compared with a head where its tokens per forward are this near.
 NEAR = 0.1
+# The modes that the paper's tables show run by run.
+IN_PAPER = ("direct", "speculative", "self_speculative", "dynamic", "remask")
 # What the rows over K of one head have in common.
 BESIDE_K = ["head", *(name for name in OPTIONS if name != "k")]
 
 ACCURACY = Column("Accuracy", "%", cells.accuracy, "high")
-VERSUS_STATIC = Column("vs static", "points", cells.difference("vs_static", "static not run"))
+VERSUS_STATIC = Column("vs static", "points", cells.difference("vs_static", "static was not run"))
 TPF = Column("TPF", "tokens a forward", cells.plain("tpf"), "high")
 TPF_END = Column("TPF end to end", "all forwards", cells.plain("tpf_end_to_end"), "high")
 FORWARDS = Column("Forwards", "an answer", cells.forwards, "low")
@@ -51,6 +55,7 @@ def build_tables(rows: pd.DataFrame, published: pd.DataFrame | None) -> list[Tab
         _speculative(with_verdicts(rows, published, "speculative")),
         _direct(with_verdicts(rows, published, "direct")),
         _remask(with_verdicts(rows, published, "remask")),
+        _others(rows),
     ]
     return [table for table in found if table.groups]
 
@@ -232,7 +237,7 @@ def _remask(rows: pd.DataFrame) -> Table:
     columns = [
         *(ACCURACY, *_paper(rows, ("dynamic", "remask"), PAPER_ACCURACY)),
         VERSUS_STATIC,
-        Column("Gain at equal τ", "points", _gain("vs_dynamic", "dynamic not run")),
+        Column("Gain at equal τ", "points", _gain("vs_dynamic", "dynamic was not run")),
         TPF,
         Column("Dynamic", "% at this TPF", _dynamic_there),
         Column("Gain at equal TPF", "points", _gain("vs_dynamic_at_tpf", "no dynamic that fast")),
@@ -300,6 +305,43 @@ def _vetoed(row: RowSeries) -> Cell:
     return cells.share("vetoed_per_token", ("vetoed", "generated"))(row)
 
 
+# ---- 5: all that the paper has not ---------------------------------------------------------------
+
+
+def _others(rows: pd.DataFrame) -> Table:
+    """Every run of a mode that no table above shows: rivals, lattices, other static decoding."""
+    columns = [
+        *(ACCURACY, VERSUS_STATIC),
+        Column("Same as baseline", "answers", cells.same_as_baseline),
+        Column("Accepted", "% of drafts", cells.share("acceptance", ("accepted", "proposed"))),
+        *(TPF, TPF_END, FORWARDS, HEAD, TIME),
+    ]
+    groups = []
+    for name, cell in _cells(rows):
+        reference_row = cell["mode"].eq("static") & cell["steps"].isna() & cell["cap"].eq(1)
+        mine = cell[~cell["mode"].isin(IN_PAPER) & ~reference_row]
+        if mine.empty:
+            continue
+        built = _static_row(cell, columns, labels=2)
+        for part in _by(mine, ["mode", "head", *(n for n in OPTIONS if n not in KNOBS)]):
+            for number, (_, row) in enumerate(part.iterrows()):
+                way = Cell(setting_name(row), chips=_source(row), tone="again" if number else "")
+                at = Cell(knob_values(row.to_frame().T))
+                built.append(cells.number_row(row, (way, at), columns, starts=number == 0))
+        groups.append(Group(name, "", cells.mark_best(built, [c.better for c in columns])))
+    return Table(
+        "others",
+        "Other ways of decoding",
+        "What the paper does not have: rivals of other papers, drafts in lattices, static decoding "
+        "with fewer steps or with capped confidences. Lossless ways must give the answers of their "
+        "baseline, letter for letter: static's, with the same cap; FreeDave's those of dynamic "
+        "decoding at the same τ.",
+        2,
+        (("Way", ""), ("At", ""), *((column.label, column.unit) for column in columns)),
+        tuple(groups),
+    )
+
+
 # ---- parts ---------------------------------------------------------------------------------------
 
 
@@ -349,9 +391,11 @@ def _static_row(cell: pd.DataFrame, columns: Sequence[Column], labels: int) -> l
 
 def _static_note(cell: pd.DataFrame) -> str:
     """Static's accuracy in a line."""
+    planned = reference(cell)
     row = reference(select(cell, status="done"))
     if row is None:
-        return "static: no record"
+        failed = planned is not None and planned["status"] == "failed"
+        return "static failed" if failed else "static was not run"
     shown = cells.accuracy(row)
     return f"static {shown.text} % ({shown.detail}) at TPF {row['tpf']:.2f}"
 

@@ -14,6 +14,8 @@ from mrp.report.contest import build_contest
 from mrp.report.frame import Results, load_records
 from mrp.report.markdown import write_findings
 from mrp.report.records import write_records
+from mrp.report.settings import setting_name
+from mrp.schema import LOSSLESS
 from tests.report.conftest import N
 from tests.report.synthetic import Written
 
@@ -113,7 +115,7 @@ def test_lossless_ways_are_counted_and_ranked(
     row = the_row(tables["lossless"], "M", "speculative, k2")
     assert row.cells[0].text == f"{4 * N} of {4 * N}"  # two tasks at two K
     (group,) = [group for group in tables["lossless"].groups if group.title == "M"]
-    times = [row.cells[-1].value for row in group.rows]
+    times = [row.cells[-2].value for row in group.rows]
     assert times == sorted(times, reverse=True)  # type: ignore[type-var]
 
 
@@ -129,6 +131,37 @@ def test_the_frontier_is_of_runs_that_nothing_beats(
             expected += not (as_good & better).any()
     row = the_row(tables["lossy"], "M", "dynamic")
     assert row.cells[1].text == f"{expected} of 6"
+
+
+def test_verdicts_on_one_frontier(tables: dict[str, Table], replica_rows: pd.DataFrame) -> None:
+    """Means over tasks, by hand: who is at least as good in both measures, and better in one."""
+    rows = replica_rows[(replica_rows["backbone"] == "S") & replica_rows["head_seed_of"].isna()]
+    sides = {
+        "lossless": (rows["mode"].isin(LOSSLESS), -1, ("tpf", "time_ratio")),
+        "lossy": (
+            ~rows["mode"].isin(LOSSLESS) & ~(rows["mode"].eq("static") & rows["steps"].isna()),
+            -2,
+            ("tpf", "accuracy"),
+        ),
+    }
+    for name, (chosen, at, measures) in sides.items():
+        means = rows[chosen].groupby("job", sort=False)[[*measures]].mean()
+        points = [tuple(values) for values in means.to_numpy()]
+        best = {
+            job
+            for job, mine in zip(means.index, points, strict=True)
+            if not any(
+                other != mine and other[0] >= mine[0] and other[1] >= mine[1] for other in points
+            )
+        }
+        (group,) = [group for group in tables[name].groups if group.title == "S"]
+        on = [row for row in group.rows if row.cells[at].text == "on the frontier"]
+        settings = rows[rows["job"].isin(best)].apply(setting_name, axis=1)
+        assert {row.labels[0].text for row in on} == set(settings)
+        for row in group.rows:
+            if row not in on:
+                assert row.cells[at].text.startswith("dominated by ")
+                assert row.cells[at].detail.endswith(" ahead")
 
 
 def test_the_findings_page(replica: Written, replica_results: Results, tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from argparse import Namespace
 from pathlib import Path
 
 import numpy as np
@@ -14,10 +15,21 @@ from hypothesis import strategies as st
 
 from mrp.report.comparisons import compare
 from mrp.report.contrasts import Contrast, mean
-from mrp.report.findings import CLAIMS, FAILS, HOLDS, MIXED, OPEN, Finding, build_findings
-from mrp.report.findings.readings import Counted, Measured, agree, pool, verdict_of
+from mrp.report.findings import (
+    CLAIMS,
+    FAILS,
+    HOLDS,
+    INCOMPLETE,
+    MIXED,
+    OPEN,
+    Finding,
+    build_findings,
+)
+from mrp.report.findings.readings import Counted, Measured, Quotient, agree, pool, verdict_of
+from mrp.report.findings.remasking import _by_the_other_half
 from mrp.report.frame import Results, load_results
 from mrp.schema import LOSSLESS
+from tests.report.conftest import N
 from tests.report.synthetic import Written, write_results
 
 
@@ -27,8 +39,16 @@ def by_claim(findings: list[Finding], start: str) -> Finding:
 
 
 @pytest.fixture(scope="module")
-def findings(results: Results, rows: pd.DataFrame) -> list[Finding]:
+def partial(results: Results, rows: pd.DataFrame) -> list[Finding]:
+    """Of records that two jobs are missing from."""
     return build_findings(results, rows)
+
+
+@pytest.fixture(scope="module")
+def findings(tmp_path_factory: pytest.TempPathFactory) -> list[Finding]:
+    written = write_results(tmp_path_factory.mktemp("complete"), N)
+    results = load_results(written.suite, written.results)
+    return build_findings(results, compare(results))
 
 
 @pytest.mark.parametrize(
@@ -60,9 +80,9 @@ def test_each_claim_has_evidence_on_both_tasks(findings: list[Finding]) -> None:
 
 
 def test_numbers_of_a_backbone_are_means_over_its_tasks(
-    results: Results, rows: pd.DataFrame, findings: list[Finding]
+    results: Results, rows: pd.DataFrame, partial: list[Finding]
 ) -> None:
-    found = by_claim(findings, "Training on two chained reveals")
+    found = by_claim(partial, "Training on two chained reveals")
     (reading,) = found.backbones[0].readings
     assert isinstance(reading, Measured)
     assert reading.quantity.endswith("K = 2, 4")  # one job has no record
@@ -92,6 +112,32 @@ def test_one_changed_answer_is_not_lossless(tmp_path: Path) -> None:
     assert "speculative, k2: 95 of 96" in found.overall.text
     (failed,) = [item for item in found.evidence if item.verdict == FAILS]
     assert failed.place == "S · mini_math"
+
+
+def test_no_verdict_where_runs_are_missing(partial: list[Finding], findings: list[Finding]) -> None:
+    """MISSING is a speculative run with the default head, FAILED a direct one with k2."""
+    touched = {
+        "A residual head is": ("direct", 12),
+        "A head trained directly": ("direct", 12),
+        "Training on two": ("direct", 8),
+        "Direct decoding trades": ("direct", 13),
+        "Speculative decoding changes": ("speculative", 14),
+        "Speculative decoding saves forwards": ("speculative", 12),
+        "Speculative decoding saves time": ("speculative", 12),
+        "A head drafts better": ("speculative", 12),
+        "The head pays": ("speculative", 12),
+    }
+    whole = {finding.claim: finding for finding in findings}
+    for finding in partial:
+        assert whole[finding.claim].verdict != INCOMPLETE
+        start = next((start for start in touched if finding.claim.startswith(start)), None)
+        if start is None:
+            assert finding.verdict == whole[finding.claim].verdict
+            continue
+        assert finding.verdict == INCOMPLETE
+        missing = f"1 of the {touched[start][1]} runs it rests on is missing"
+        for part in (*finding.evidence, *finding.backbones, finding.overall):
+            assert missing in part.note
 
 
 def test_claims_without_runs_are_left_out(tmp_path: Path) -> None:
@@ -192,6 +238,64 @@ def test_what_the_paper_says_is_what_it_published() -> None:
     assert (
         f"{by_k[4]:+.1f}" in said["A head trained directly falls behind a residual one as K grows"]
     )
+
+
+# ---- recovery ------------------------------------------------------------------------------------
+
+
+def test_recovery_by_halves_beside_one_pass(
+    replica_rows: pd.DataFrame, replica_findings: list[Finding]
+) -> None:
+    """One variant only, so that nothing is chosen: the numbers are those of its runs."""
+    found = by_claim(replica_findings, "Judging by halves recovers")
+    rows = replica_rows[replica_rows["tau"] == 0.5].set_index(["backbone", "task"])
+
+    def of(name: str, **wanted: str) -> pd.Series:  # type: ignore[type-arg]
+        chosen = rows
+        for column, value in wanted.items():
+            chosen = chosen[chosen[column] == value]
+        return chosen[name]
+
+    dynamic = of("accuracy", mode="dynamic")
+    gains = [of("accuracy", mode="remask", passes=passes) - dynamic for passes in ("halves", "one")]
+    shown: list[tuple[str, str]] = []
+    for part in found.evidence:
+        backbone, task = part.place.split(" · ")
+        two, one = (float(gain[backbone, task]) for gain in gains)
+        by_quantity = {reading.quantity: reading for reading in part.readings}
+        value = {
+            quantity: reading.contrast.value
+            for quantity, reading in by_quantity.items()
+            if isinstance(reading, Measured)
+        }
+        assert value["recovered at τ = 0.5"] == pytest.approx(two)
+        assert value["recovered by one pass"] == pytest.approx(one)
+        assert value["beyond 1.5 times that"] == pytest.approx(two - 1.5 * one)
+        if "of one pass's points" in value:  # not where one pass may have recovered nothing
+            assert value["of one pass's points"] == pytest.approx(two / one)
+            shown.append((backbone, task))
+        time = of("time_ratio", mode="remask", passes="one")[backbone, task]
+        time /= of("time_ratio", mode="remask", passes="halves")[backbone, task]
+        assert value["of its time, at most 1.15"] == pytest.approx(time)
+        goal = by_quantity["beyond 1.5 times that"]
+        assert isinstance(goal, Measured)
+        assert goal.against_limit == (
+            ": met" if two >= 1.5 * one else f": missed by {100 * (1.5 * one - two):.1f} points"
+        )
+    both = [part.contrast for part in found.overall.readings if isinstance(part, Quotient)]
+    assert len(shown) > 1
+    expected = gains[0][shown].mean() / gains[1][shown].mean()
+    assert both[0].value == pytest.approx(expected)  # of the means, not the mean of quotients
+
+
+def test_a_variant_is_judged_on_the_other_half() -> None:
+    right_of = {"even": np.array([True, False] * 10), "odd": np.array([False, True] * 10)}
+    outcomes = {(name, ""): Namespace(correct=right) for name, right in right_of.items()}
+    place = Namespace(results=Namespace(outcomes=outcomes))
+    lines = [{"job": name, "task": ""} for name in ("even", "odd")]
+    chosen, right = _by_the_other_half(place, lines)  # type: ignore[arg-type]
+    assert [line["job"] for line in chosen] == ["odd", "even"]
+    assert not right.any()  # each looks best on the half that it is not judged by
 
 
 # ---- readings ------------------------------------------------------------------------------------

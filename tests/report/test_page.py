@@ -253,6 +253,11 @@ def test_a_page_without_the_baseline(tmp_path: Path) -> None:
     found = Page()
     found.feed((tmp_path / "tables.html").read_text("utf-8"))
     text = " ".join(found.words)
-    assert "static: no record" in text
-    assert "static not run" in text
+    assert "static was not run" in text
+    assert "Static of S was not run: no run of S has a difference to it" in text
+    # No difference to it anywhere, and no verdict of what compares with it.
+    for box in found.boxes:
+        if box.column in ("vs static", "Same as static"):
+            assert box.attributes.get("data-value") is None
+            assert box.text.strip() in ("static was not run", "")
     assert not re.search(r"\b(nan|None|NaN)\b", text)

@@ -3,12 +3,13 @@
 A claim is a sentence, what the paper says, a rule, and a function that yields the readings of one
 backbone on one task (`readings`). Nothing is typed in by hand: a claim holds where the whole
 interval is on its side, does not hold where it is on the other side, and is undecided in between.
+Where runs that it rests on have no record there is no verdict, but how many are missing.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pandas as pd
 
@@ -17,6 +18,7 @@ from mrp.report.findings.place import Place, places
 from mrp.report.findings.readings import (
     FAILS,
     HOLDS,
+    INCOMPLETE,
     MIXED,
     OPEN,
     Counted,
@@ -28,7 +30,17 @@ from mrp.report.findings.readings import (
 )
 from mrp.report.frame import Results
 
-__all__ = ["CLAIMS", "FAILS", "HOLDS", "MIXED", "OPEN", "Claim", "Finding", "build_findings"]
+__all__ = [
+    "CLAIMS",
+    "FAILS",
+    "HOLDS",
+    "INCOMPLETE",
+    "MIXED",
+    "OPEN",
+    "Claim",
+    "Finding",
+    "build_findings",
+]
 
 FLIPS = "another seed of the heads says otherwise"
 
@@ -85,21 +97,40 @@ def build_findings(results: Results, rows: pd.DataFrame) -> list[Finding]:
 def _finding(claim: Claim, everywhere: Sequence[Sequence[Place]]) -> Finding | None:
     """Judge a claim; `everywhere` holds the places, each with the repetitions of its heads."""
     judged: dict[str, list[list[Reading]]] = {}  # by place, a list for each repetition
+    runs: dict[str, dict[str, bool]] = {}  # by place and job that the claim rests on: is it done?
     for seeds in everywhere:
+        title = seeds[0].title
         readings = [list(claim.judge(place)) for place in seeds]
-        if readings[0]:
-            judged[seeds[0].title] = readings
-    if not judged:
+        needed = _needed(claim, seeds)
+        if readings[0] or not all(needed.values()):
+            judged[title], runs[title] = readings, needed
+    if not any(readings[0] for readings in judged.values()):
         return None
     backbone_of = {seeds[0].title: seeds[0].backbone for seeds in everywhere}
-    evidence = [_part(title, [[one] for one in seeds]) for title, seeds in judged.items()]
+    evidence = [
+        _part(title, [[one] for one in seeds], runs[title]) for title, seeds in judged.items()
+    ]
     backbones = []
     for name in dict.fromkeys(backbone_of[title] for title in judged):
         below = [title for title in judged if backbone_of[title] == name]
         parts = [part for part in evidence if part.place in below]
-        backbones.append(_part(name, _by_seed([judged[title] for title in below]), parts))
-    overall = _part("all", _by_seed(list(judged.values())), backbones)
+        needed = {job: done for title in below for job, done in runs[title].items()}
+        backbones.append(_part(name, _by_seed([judged[title] for title in below]), needed, parts))
+    needed = {job: done for found in runs.values() for job, done in found.items()}
+    overall = _part("all", _by_seed(list(judged.values())), needed, backbones)
+    if overall.verdict == INCOMPLETE and len(backbones) > 1:
+        overall = replace(overall, readings=())  # those of the backbones are of different runs
     return Finding(claim.name, claim.paper, claim.rule, tuple(evidence), tuple(backbones), overall)
+
+
+def _needed(claim: Claim, seeds: Sequence[Place]) -> dict[str, bool]:
+    """The jobs that a claim rests on at a place, and whether each has a record."""
+    return {
+        str(row["job"]): row["status"] == "done"
+        for place in seeds
+        if place.planned is not None
+        for row in claim.needs(place.planned)
+    }
 
 
 def _by_seed(places: Sequence[list[list[Reading]]]) -> list[list[list[Reading]]]:
@@ -111,8 +142,31 @@ def _by_seed(places: Sequence[list[list[Reading]]]) -> list[list[list[Reading]]]
     ]
 
 
-def _part(name: str, by_seed: Sequence[list[list[Reading]]], below: Sequence[Part] = ()) -> Part:
-    """The verdict on readings together; `below` are the verdicts on those that they are of."""
+def _part(
+    name: str,
+    by_seed: Sequence[list[list[Reading]]],
+    runs: dict[str, bool],
+    below: Sequence[Part] = (),
+) -> Part:
+    """The verdict on readings together; `below` are the verdicts on those that they are of.
+
+    A count that fails does so whatever the missing runs would say.
+    """
+    part = _judged(name, by_seed, below) if any(map(any, by_seed)) else Part(name, "", ())
+    done = sum(runs.values())
+    if done == len(runs):
+        return part
+    lacking = len(runs) - done
+    verb = "is" if lacking == 1 else "are"
+    missing = f"{lacking} of the {len(runs)} runs it rests on {verb} missing"
+    if part.verdict == FAILS and any(isinstance(one, Counted) for one in part.readings):
+        return replace(part, note=missing)
+    said = [part.note] if part.note else []
+    so_far = [f"so far it would be: {part.verdict}"] if part.verdict else []
+    return replace(part, verdict=INCOMPLETE, note="; ".join([missing, *so_far, *said]))
+
+
+def _judged(name: str, by_seed: Sequence[list[list[Reading]]], below: Sequence[Part]) -> Part:
     pooled = [pool([reading for place in places for reading in place]) for places in by_seed]
     verdicts = [verdict_of(readings) for readings in pooled if readings]
     first = verdicts[0]

@@ -29,6 +29,14 @@ def lossless(place: Place) -> Iterator[Counted]:
         yield Counted(str(name), "answers are static's, letter for letter", same, n)
 
 
+def as_dynamic(place: Place) -> Iterator[Counted]:
+    """FreeDave: the answers that are those of dynamic decoding at the same tau."""
+    rows = select(place.rows, mode="freedave").dropna(subset=["same_as_dynamic"])
+    if len(rows):
+        same, n = int(rows["same_as_dynamic"].sum()), int(rows["compared_to_dynamic"].sum())
+        yield Counted("freedave", "answers are dynamic's at the same τ, letter for letter", same, n)
+
+
 def saves_forwards(place: Place) -> Iterator[Measured]:
     """Speculative decoding's tokens per forward at its best K; beside it, those without a head."""
     heads = _drafting(place)

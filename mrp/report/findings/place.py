@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -15,6 +15,8 @@ from mrp.report.frame import Results
 from mrp.report.settings import Line, is_usual, usual_reveal
 from mrp.report.statistics import Curve
 from mrp.schema import OPTIONS
+
+LOW_TAU = 0.6  # what the paper's gains are at: 0.5 and 0.6
 
 
 @dataclass(frozen=True)
@@ -33,6 +35,7 @@ class Place:
     Attributes:
         rows: those that claims are judged by, one for each setting.
         every: all of them, those of repeated heads too.
+        planned: the place with all rows that the suite plans; None where that is this one.
     """
 
     results: Results
@@ -40,6 +43,7 @@ class Place:
     task: str
     rows: pd.DataFrame
     every: pd.DataFrame
+    planned: Place | None = None
 
     @property
     def title(self) -> str:
@@ -98,6 +102,14 @@ class Place:
                 by_layers.setdefault(int(row["head_layers"]), {}).setdefault(row["k"], row)
         return max(by_source.values(), key=len, default={})
 
+    def low_taus(self, rows: pd.DataFrame) -> list[float]:
+        """The low tau among those that the suite plans for remasking in the way of these rows."""
+        if rows.empty:
+            return []
+        planned = (self.planned or self).rows
+        same = select(planned, **{name: rows[name].iloc[0] for name in ("mode", "passes")})
+        return low_taus(same["tau"].tolist())
+
     def accuracy(self, row: Line) -> Contrast:
         """A row's share of right answers."""
         return contrasts.accuracy(self.results, row)
@@ -116,12 +128,20 @@ def _preference(head: Head) -> tuple[str, bool, str]:
     return head.source, head.name != head.variant, head.name
 
 
+def low_taus(taus: Sequence[float]) -> list[float]:
+    """Those up to LOW_TAU, or the lowest."""
+    return [tau for tau in taus if tau <= LOW_TAU + 1e-9] or [min(taus)]
+
+
 def places(results: Results, rows: pd.DataFrame) -> Iterator[list[Place]]:
     """Every backbone and task: with the heads themselves, then with each of their repetitions."""
-    done = select(rows, status="done")
-    for (backbone, task), cell in done.groupby(["backbone", "task"], sort=False):
+    for (backbone, task), cell in rows.groupby(["backbone", "task"], sort=False):
+        at = (results, str(backbone), str(task))
+        done = select(cell, status="done")
+        if done.empty:
+            continue
         yield [
-            Place(results, str(backbone), str(task), seed_rows, cell)
+            Place(*at, select(seed_rows, status="done"), done, Place(*at, seed_rows, cell))
             for seed_rows in _by_seed(cell)
         ]
 

@@ -12,6 +12,7 @@ from mrp.report.contrasts import Contrast, mean
 from mrp.report.statistics import Estimate
 
 HOLDS, FAILS, OPEN, MIXED = "holds", "does not hold here", "undecided", "mixed"
+INCOMPLETE = "incomplete"  # no verdict: some of the runs that it would rest on have no record
 
 
 @dataclass(frozen=True)
@@ -23,10 +24,11 @@ class Measured:
         quantity: what the number is, in words that follow it; readings of one quantity are pooled.
         contrast: the number.
         unit: "percent" or "points" of accuracy, "tpf" or "ratio", "more tpf" or "more ratio" for
-            differences of those.
+            differences of those, "times" for a quotient.
         above, below: where its whole interval has to lie for the claim to hold; without either
             the number only stands beside the others, as a control.
         note: what else there is to say here.
+        goal: whether the limit is one that was set in advance, so that the text says if it is met.
     """
 
     subject: str
@@ -36,6 +38,7 @@ class Measured:
     above: float = -inf
     below: float = inf
     note: str = ""
+    goal: bool = False
 
     @property
     def verdict(self) -> str:
@@ -54,6 +57,44 @@ class Measured:
     def number(self) -> str:
         """The number and its interval."""
         return show(self.contrast.estimate, self.unit)
+
+    @property
+    def against_limit(self) -> str:
+        """Whether a goal is met, in words; by how much it is missed, if not."""
+        if not self.goal:
+            return ""
+        value = self.contrast.value
+        missing = max(self.above - value, value - self.below)
+        if missing <= 0:
+            return ": met"
+        by = f"{percent(missing)} points" if self.unit == "points" else times(missing)
+        return f": missed by {by}"
+
+
+@dataclass(frozen=True)
+class Quotient(Measured):
+    """One number over another; of several places, the quotient of the means.
+
+    Attributes:
+        parts: the two numbers.
+    """
+
+    parts: tuple[Contrast, ...] = ()
+
+    @classmethod
+    def of(
+        cls, subject: str, quantity: str, one: Contrast, other: Contrast, below: float = inf
+    ) -> Quotient:
+        """`one` over `other`; with a goal, if there is a limit."""
+        return cls(
+            subject,
+            quantity,
+            one / other,
+            "times",
+            below=below,
+            goal=below < inf,
+            parts=(one, other),
+        )
 
 
 @dataclass(frozen=True)
@@ -97,6 +138,10 @@ def _together(group: list[Reading]) -> Reading:
         return replace(
             first, same=sum(count.same for count in counts), n=sum(count.n for count in counts)
         )
+    if isinstance(first, Quotient):
+        parts = [reading.parts for reading in group if isinstance(reading, Quotient)]
+        one, other = (mean(part[place] for part in parts) for place in (0, 1))
+        return replace(first, contrast=one / other, parts=(one, other))
     numbers = [reading.contrast for reading in group if isinstance(reading, Measured)]
     return replace(first, contrast=mean(numbers), note=first.note if len(group) == 1 else "")
 
@@ -142,7 +187,8 @@ def in_words(readings: Sequence[Reading]) -> list[str]:
         if reading in full:
             continue
         note = f" ({reading.note})" if isinstance(reading, Measured) and reading.note else ""
-        said = f"{reading.number} {reading.quantity}{note}"
+        limit = reading.against_limit if isinstance(reading, Measured) else ""
+        said = f"{reading.number} {reading.quantity}{limit}{note}"
         before = texts.get(reading.subject)
         texts[reading.subject] = f"{before}, {said}" if before else f"{reading.subject}: {said}"
     return list(texts.values())
@@ -159,5 +205,7 @@ def show(estimate: Estimate, unit: str) -> str:
         return f"TPF {value:.2f} ({span(low, high)})"
     if unit == "ratio":
         return f"{times(value)} static ({span(low, high)})"
+    if unit == "times":
+        return f"{times(value)} ({span(low, high)})"
     name = {"more tpf": " TPF", "more ratio": "\N{MULTIPLICATION SIGN} static"}[unit]
     return f"{signed(value, 2)}{name} ({signed(low, 2)} to {signed(high, 2)})"

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 
+import numpy as np
 import pandas as pd
 
 from mrp.report import contrasts
-from mrp.report.comparisons import select
-from mrp.report.contrasts import Contrast, Speed, over_dynamic, pooled
-from mrp.report.findings.place import Place
-from mrp.report.findings.readings import Measured
+from mrp.report.comparisons import pair, select
+from mrp.report.contrasts import Contrast, Speed, mean, over_dynamic, pooled
+from mrp.report.findings.place import LOW_TAU, Place
+from mrp.report.findings.readings import Measured, Quotient
 from mrp.report.settings import Line, is_usual, setting_name
+from mrp.report.statistics import Bools, Floats, weights
 
-LOW_TAU = 0.6  # what the paper's gains are at: 0.5 and 0.6
 HALVES = "halves"
+MORE_POINTS = 1.5  # times what one pass recovers: what a better rule has to recover
+MORE_TIME = 1.15  # times one pass's time: what it may take
 Gain = Callable[[Place, Line], Contrast | None]
 
 
@@ -61,16 +64,100 @@ def by_halves(gain: Gain) -> Callable[[Place], Iterator[Measured]]:
 def _gains(place: Place, rows: pd.DataFrame, gain: Gain) -> Iterator[Measured]:
     if rows.empty:
         return
+    low = place.low_taus(rows)
     for name, mine in rows.groupby(rows.apply(setting_name, axis=1), sort=False):
-        taus = low_taus(mine["tau"].tolist())
-        found = [gain(place, row) for _, row in mine.iterrows() if row["tau"] in taus]
-        total = pooled(found)
+        mine = mine[mine["tau"].isin(low)]
+        found = {row["tau"]: gain(place, row) for _, row in mine.iterrows()}
+        total = pooled(list(found.values()))
         if total is not None:
-            known = [tau for tau, one in zip(taus, found, strict=True) if one is not None]
+            known = [tau for tau, one in found.items() if one is not None]
             quantity = f"over dynamic, over τ = {', '.join(f'{tau:g}' for tau in known)}"
             yield Measured(str(name), quantity, total, "points", above=0)
 
 
-def low_taus(taus: Sequence[float]) -> list[float]:
-    """Those up to LOW_TAU, or the lowest."""
-    return [tau for tau in taus if tau <= LOW_TAU + 1e-9] or [min(taus)]
+# ---- recovery: what the two-pass rules bring beside one pass -------------------------------------
+
+
+def recovery(place: Place) -> Iterator[Measured]:
+    """Points over dynamic at the lowest tau: the best two-pass variant's over one pass's.
+
+    The variant is chosen on one half of the problems and judged on the other, both ways round: of
+    those within the time allowed, if any is, the most accurate one.
+    """
+    planned = (place.planned or place).rows
+    tau = lowest_tau(planned)
+    if tau is None:
+        return
+    at = select(place.rows, tau=tau)
+    dynamic, one = select(at, mode="dynamic"), select(at, mode="remask", passes="one")
+    one, variants = one[is_usual(one)], select(at, mode="remask", passes=HALVES)
+    if dynamic.empty or one.empty or variants.empty:
+        return
+    base, usual = dynamic.iloc[0], one.iloc[0]
+    candidates = _in_time(place, [row for _, row in variants.iterrows()], usual)
+    chosen, right = _by_the_other_half(place, candidates)
+    lost = pair(place.results, usual, base)[1].correct
+    gain = _share(right) - _share(lost)
+    gain_of_one = place.accuracy(usual) - place.accuracy(base)
+    names = " or ".join(dict.fromkeys(setting_name(row) for row in chosen))
+    at_tau = f"at τ = {tau:g}"
+    subject = "two passes"
+    yield Measured(subject, f"recovered {at_tau}", gain, "points", note=names)
+    yield Measured(subject, "recovered by one pass", gain_of_one, "points")
+    beyond = gain - Contrast(MORE_POINTS * gain_of_one.value, MORE_POINTS * gain_of_one.replicates)
+    quantity = f"beyond {MORE_POINTS:g} times that"
+    yield Measured(subject, quantity, beyond, "points", above=0, goal=True)
+    if gain_of_one.estimate.low > 0:  # else a quotient means nothing
+        yield Quotient.of(subject, "of one pass's points", gain, gain_of_one)
+    rounds = mean(place.tpf(row) for row in chosen)
+    yield Quotient.of(subject, "of its rounds", place.tpf(usual), rounds)
+    times = pooled([place.time(row) for row in chosen])
+    time_of_one = place.time(usual)
+    if times is not None and time_of_one is not None:
+        yield Quotient.of(
+            subject, f"of its time, at most {MORE_TIME:g}", time_of_one, times, below=MORE_TIME
+        )
+
+
+def lowest_tau(rows: pd.DataFrame) -> float | None:
+    """The lowest tau planned for dynamic and both kinds of remasking; None if above LOW_TAU."""
+    remask = select(rows, mode="remask")
+    kinds = (
+        select(rows, mode="dynamic"),
+        select(remask, passes="one"),
+        select(remask, passes=HALVES),
+    )
+    common = set.intersection(*(set(part["tau"]) for part in kinds))
+    low = [tau for tau in common if tau <= LOW_TAU + 1e-9]
+    return min(low, default=None)
+
+
+def _in_time(place: Place, variants: list[Line], one: Line) -> list[Line]:
+    """The variants within the time allowed; all of them where none is, or none was timed."""
+    limit = place.time(one)
+    fast = [
+        row
+        for row in variants
+        if limit is not None
+        if (time := place.time(row)) is not None and limit.value <= MORE_TIME * time.value
+    ]
+    return fast or variants
+
+
+def _by_the_other_half(place: Place, variants: Sequence[Line]) -> tuple[list[Line], Bools]:
+    """The variant chosen for each half of the problems, and which answers are right [n]."""
+    outcomes = [place.results.outcomes[row["job"], row["task"]].correct for row in variants]
+    even = np.arange(len(outcomes[0])) % 2 == 0
+    right = np.zeros(len(even), dtype=np.bool_)
+    chosen = []
+    for judged in (even, ~even):
+        best = max(range(len(variants)), key=lambda number: int(outcomes[number][~judged].sum()))
+        right[judged] = outcomes[best][judged]
+        chosen.append(variants[best])
+    return chosen, right
+
+
+def _share(right: Bools) -> Contrast:
+    """A share of right answers with its resamples."""
+    values: Floats = right.astype(np.float64)
+    return Contrast(float(values.mean()), weights(len(values)) @ values / len(values))
