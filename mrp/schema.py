@@ -94,6 +94,9 @@ OPTIONS: dict[str, Any] = {
 }
 AUTO_K = ("speculative", "self_speculative")  # the modes that may choose K themselves: k: auto
 
+MOST_WHOLE = 999_999  # a job's id shows six digits
+MOST_SEED = 2**63 - 1  # that torch takes
+
 T = TypeVar("T")
 # A single value stands for a list of one.
 Listed = Annotated[
@@ -103,14 +106,17 @@ Listed = Annotated[
 
 def _lookahead(value: Any) -> Any:
     if value == "auto" or (isinstance(value, int) and not isinstance(value, bool)):
+        if value != "auto" and value > MOST_WHOLE:
+            raise PydanticCustomError("lookahead", f"Input should be at most {MOST_WHOLE}")
         return value
     raise PydanticCustomError("lookahead", "Input should be a valid integer, or auto")
 
 
 K = Annotated[Any, AfterValidator(_lookahead)]
+Whole = Annotated[int, Field(le=MOST_WHOLE)]
 # Names become parts of job ids and of folder names.
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")]
-Count = Annotated[int, Field(ge=1)]
+Count = Annotated[int, Field(ge=1, le=MOST_WHOLE)]
 MOST_WINDOW = 6  # of lattice decoding, as mrp.decoding has it
 MOST_JOBS = 16  # on one GPU: each has its own context of half a GiB
 MOST_PROBLEMS = 10_000  # of a generated test set: seconds to draw, and more tell nothing new
@@ -206,12 +212,12 @@ class GridEntry(Strict):
     mode: ModeName
     head: Listed[str] | None = None
     k: Listed[K] | None = None
-    steps: Listed[int] | None = None
+    steps: Listed[Whole] | None = None
     tau: Listed[float] | None = None
     factor: Listed[float] | None = None
     gamma: Listed[float] | None = None
     kl: Listed[float] | None = None
-    history: Listed[int] | None = None
+    history: Listed[Whole] | None = None
     back: Listed[float] | None = None
     scale: Listed[float] | None = None
     condition: Listed[Literal["revealed", "masked"]] | None = None
@@ -219,11 +225,11 @@ class GridEntry(Strict):
     delta: Listed[float] | None = None
     floor: Listed[float] | None = None
     passes: Listed[Literal["one", "halves"]] | None = None
-    shortlist: Listed[int] | None = None
+    shortlist: Listed[Whole] | None = None
     cap: Listed[float] | None = None
-    window: Listed[int] | None = None
+    window: Listed[Whole] | None = None
     ahead: Listed[bool] | None = None
-    head_passes: Listed[int] | None = None
+    head_passes: Listed[Whole] | None = None
     prefix: Listed[bool] | None = None
 
 
@@ -235,7 +241,7 @@ class Suite(Strict):
     """
 
     name: Name
-    seed: Annotated[int, Field(ge=0)] = 0
+    seed: Annotated[int, Field(ge=0, le=MOST_SEED)] = 0
     jobs_per_gpu: Annotated[int, Field(ge=1, le=MOST_JOBS)] = 1
     backbones: Annotated[dict[Name, BackboneSpec], Field(min_length=1)]
     heads: dict[Name, HeadSpec] = {}

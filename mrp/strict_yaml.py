@@ -51,5 +51,9 @@ def read_yaml(path: Path) -> Any:
         raise UserError(f"{path}: no valid YAML{where}: {error.problem}") from None
     except RecursionError:
         raise UserError(f"{path}: no valid YAML: nested too deeply") from None
+    except (AttributeError, KeyError, IndexError, TypeError) as error:  # PyYAML's, for a bad tag
+        raise UserError(
+            f"{path}: no valid YAML: a value does not fit its !!tag ({error}): leave the tag out"
+        ) from None
     except (yaml.YAMLError, ValueError) as error:  # no UTF-8, a date that does not exist
         raise UserError(f"{path}: no valid YAML: {str(error).splitlines()[0]}") from None

@@ -9,6 +9,7 @@ from __future__ import annotations
 import difflib
 import json
 from collections.abc import Iterable, Iterator
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel
@@ -21,6 +22,7 @@ from mrp.schema import (
     AUTO_K,
     GENERATED,
     MODES,
+    MOST_SEED,
     MOST_WINDOW,
     OPTIONS,
     TASKS,
@@ -60,6 +62,9 @@ def training(
     """
     if spec.train is None:
         return None
+    for key, value in spec.train.items():
+        if isinstance(value, int) and abs(value) > MOST_SEED:
+            raise UserError(f"{where}.{key}: {_short(value)} is not allowed: at most {MOST_SEED}")
     # Imported here: a suite that trains nothing is then read without loading torch.
     from mrp.training.settings import BackboneTraining, HeadTraining, parse_settings
 
@@ -240,6 +245,32 @@ def _repetition_problems(suite: Suite, name: str, head: HeadSpec) -> Iterator[st
             f"{where}: {head.seed_of!r} has variant {original.variant!r}, this head "
             f"{head.variant!r}: a repetition differs by its seed alone"
         )
+    elif head.path is not None and head.path == original.path:
+        yield f"{where}: {head.seed_of!r} has the same path, {head.path}: give each head its own"
+    elif head.train is not None and original.train is not None:
+        yield from _recipe_problems(where, head, head.seed_of, original)
+
+
+def _recipe_problems(where: str, head: HeadSpec, name: str, original: HeadSpec) -> Iterator[str]:
+    """Two recipes, of which one repeats the other, must differ by their seeds alone."""
+    from mrp.training.settings import WITHOUT_EFFECT
+
+    try:
+        ours, theirs = training(head), training(original)
+    except UserError:
+        return  # named where the recipes themselves are checked
+    assert ours is not None
+    assert theirs is not None
+    mine, others = asdict(ours), asdict(theirs)
+    differ = [key for key in mine if mine[key] != others[key] and key not in WITHOUT_EFFECT]
+    if "seed" not in differ:
+        yield f"{where}: {name!r} has the same train.seed, {mine['seed']}: give each its own"
+    elif len(differ) > 1:
+        differ.remove("seed")
+        yield (
+            f"{where}: {name!r} has another train.{differ[0]}, {others[differ[0]]!r} and not "
+            f"{mine[differ[0]]!r}: a repetition differs by its seed alone"
+        )
 
 
 def _entry_problems(
@@ -251,6 +282,8 @@ def _entry_problems(
         if backbone not in suite.backbones:
             known = one_of(suite.backbones, backbone)
             yield f"{where}.backbone: there is no backbone {backbone!r}: {known}"
+        elif (entry.backbone or []).count(backbone) > 1:
+            yield f"{where}.backbone: {backbone!r} is given twice"
     for option in OPTIONS:
         given = getattr(entry, option) is not None
         if given and option not in shape.required + shape.optional:
@@ -272,7 +305,7 @@ def _entry_problems(
     for option in ("scale", "delta", "factor", "gamma", "kl"):
         for value in getattr(entry, option) or []:
             if not 0 < value < float("inf"):
-                yield f"{where}.{option}: {value} is not allowed: above 0"
+                yield f"{where}.{option}: {value} is not allowed: above 0 and finite"
     for option in ("back", "floor"):
         for value in getattr(entry, option) or []:
             if not 0 <= value < 1:
@@ -289,7 +322,8 @@ def _entry_problems(
             f"{where}.condition: masked is for one pass; with passes: halves the head reads half "
             "of the fresh tokens: give the two an entry each"
         )
-    name, block = min(sizes.items(), key=lambda item: item[1], default=(None, None))
+    mine = {name: size for name, size in sizes.items() if name in (entry.backbone or sizes)}
+    name, block = min(mine.items(), key=lambda item: item[1], default=(None, None))
     blocks = f" (blocks of {name!r} have {block} tokens)" if block else ""
     for k in entry.k or []:
         if k == "auto":

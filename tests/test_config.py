@@ -89,6 +89,17 @@ def set_(*path: Any, to: Any) -> Callable[[dict[str, Any]], None]:
     return edit
 
 
+OF_K2 = {"seed_of": "k2"}
+
+
+def repeated(recipe: dict[str, Any], again: dict[str, Any]) -> dict[str, Any]:
+    """Heads of which the second is to repeat the first."""
+    return {
+        "k2": {"variant": "k2", "train": recipe},
+        "again": {"variant": "k2", "train": again, **OF_K2},
+    }
+
+
 MISTAKES = {
     "unknown key": (
         set_("backbone", to={}),
@@ -116,6 +127,42 @@ MISTAKES = {
     "unknown option": (
         entry(mode="static", K=2),
         ["grid[0]: unknown key 'K': allowed: backbone, "],
+    ),
+    "an option without end": (
+        entry(mode="klass", tau=0.5, history=10**400),
+        ["grid[0].history: 1000", "... is not allowed: must be less than or equal to 999999"],
+    ),
+    "drafts without end": (
+        entry(mode="self_speculative", k=10**400),
+        ["grid[0].k: 1000", "... is not allowed: must be at most 999999"],
+    ),
+    "a setting without end": (
+        set_("heads", "k2", "train", to={"steps": 10**400}),
+        ["heads.k2.train.steps: 1000", "... is not allowed: at most 9223372036854775807"],
+    ),
+    "a batch without end": (
+        set_("decoding", to={"batch_size": 10**6}),
+        ["decoding.batch_size: 1000000 is not allowed: must be less than or equal to 999999"],
+    ),
+    "infinite factor": (
+        entry(mode="factor", factor=float("inf")),
+        ["grid[0].factor: inf is not allowed: above 0 and finite"],
+    ),
+    "backbone twice": (
+        entry(mode="static", backbone=["S", "S"]),
+        ["grid[0].backbone: 'S' is given twice"],
+    ),
+    "a repetition of itself": (
+        set_("heads", "again", to={"variant": "k2", "path": "nowhere/{backbone}/k2"} | OF_K2),
+        ["heads.again.seed_of: 'k2' has the same path, nowhere/{backbone}/k2: give each"],
+    ),
+    "a repetition with the same seed": (
+        set_("heads", to=repeated({"steps": 3}, {"steps": 3, "log_every": 1})),
+        ["heads.again.seed_of: 'k2' has the same train.seed, 0: give each its own"],
+    ),
+    "a repetition of another recipe": (
+        set_("heads", to=repeated({"steps": 3}, {"steps": 4, "seed": 1})),
+        ["heads.again.seed_of: 'k2' has another train.steps, 3 and not 4: a repetition differs"],
     ),
     "unknown backbone of an entry": (
         entry(mode="static", backbone="s"),
@@ -280,6 +327,11 @@ def test_broken_yaml_names_the_place(tmp_path: Path) -> None:
     assert "None is not allowed: must be a mapping" in message(tmp_path, "")
 
 
+@pytest.mark.parametrize("tagged", ['!!int ""', "!!timestamp abc", "!!bool maybe", "!!float x"])
+def test_a_value_that_does_not_fit_its_tag_is_no_traceback(tmp_path: Path, tagged: str) -> None:
+    assert message(tmp_path, f"name: {tagged}").startswith("no valid YAML: ")
+
+
 def test_heads_come_from_one_of_two_places() -> None:
     assert heads_from("train") == "train"
     with pytest.raises(UserError, match=r"heads: 'trained' is not allowed: did you mean train\?"):
@@ -324,6 +376,16 @@ def test_the_backbones_block_length_bounds_k_and_steps(tmp_path: Path) -> None:
     recipe = {"S": {"train": {"block_size": 4}}}
     suite = {**GOOD, "backbones": recipe, "grid": [{"mode": "self_speculative", "k": 4}]}
     assert "grid[0].k: 4 is not allowed" in message(tmp_path, suite)
+
+
+def test_an_entry_of_some_backbones_is_bound_by_their_blocks(tmp_path: Path) -> None:
+    both = {name: {"train": {"block_size": size}} for name, size in (("S", 4), ("M", 16))}
+    entries = [{"mode": "self_speculative", "k": 10, "backbone": "M"}]
+    assert load_suite(write(tmp_path, {**GOOD, "backbones": both, "grid": entries})).grid[0].k
+    entries[0]["backbone"] = ["M", "S"]
+    text = message(tmp_path, {**GOOD, "backbones": both, "grid": entries})
+    assert text.startswith("grid[0].k: 10 is not allowed")
+    assert "blocks of 'S' have 4" in text
 
 
 def test_a_backbone_of_other_blocks_than_wanted_is_found(tmp_path: Path) -> None:
@@ -391,11 +453,27 @@ FULL = {
     "data": {"level": "hard", "test": 3},
     "decoding": {"batch_size": 2, "dtype": "float32", "speed": {"prompts": 1}},
     "backbones": {"S": {"train": {"steps": 3, "lr": 0.1}}},
+    "jobs_per_gpu": 2,
+    "heads": repeated({"seed": 1}, {"seed": 2}),
+    "grid": [
+        {"mode": "direct", "head": "k2", "k": 1, "scale": 0.5, "prefix": False, "backbone": "S"},
+        {"mode": "lattice", "head": "k2", "k": 2, "window": 2, "ahead": True, "head_passes": 1},
+        {"mode": "self_lattice", "k": [2, 3], "cap": 0.9},
+        {"mode": "speculative", "head": "k2", "k": "auto", "shortlist": 3},
+        {"mode": "remask", "head": "k2", "tau": 0.5, "passes": "halves", "floor": 0.1},
+        {"mode": "remask", "head": "k2", "tau": 0.5, "rule": "residual", "delta": 2},
+        {"mode": "factor", "factor": 1},
+        {"mode": "entropy", "gamma": 0.1},
+        {"mode": "klass", "tau": 0.5, "kl": 0.1, "history": 1},
+        {"mode": "wino", "tau": 0.5, "back": 0.1},
+        {"mode": "freedave", "tau": 0.5, "k": 2},
+    ],
 }
 ANYTHING = st.recursive(
     st.none()
     | st.booleans()
     | st.integers(-2, 20)
+    | st.sampled_from([10**7, -(10**400), 10**400])
     | st.floats()
     | st.sampled_from(["", "k2", "x"]),
     lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.sampled_from("ab"), inner),
@@ -403,7 +481,7 @@ ANYTHING = st.recursive(
 )
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=120, deadline=None)
 @given(st.sampled_from(places(FULL)), ANYTHING)
 def test_whatever_stands_anywhere_there_is_no_traceback(place: tuple[Any, ...], value: Any) -> None:
     suite = copy.deepcopy(FULL)
