@@ -5,10 +5,20 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass, field
 
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from mrp.decoding.pace import KEEP, MOST, PLAIN, RECHECK, SETUP, SETUP_ALLOWANCE, STAKE, Pace
+from mrp.decoding.pace import (
+    KEEP,
+    MOST,
+    PLAIN,
+    PRIOR,
+    RECHECK,
+    SETUP,
+    SETUP_ALLOWANCE,
+    STAKE,
+    Pace,
+)
 
 BLOCK = 16
 
@@ -135,6 +145,9 @@ def test_useful_drafts_cost_little_more_than_the_best_number_always(machine: Mac
                 left, spent = left - 1 - hits, spent + machine.costs[1 + min(k, left - 1)]
         return spent / blocks / BLOCK
 
+    # A single draft that does not pay at the acceptance taken for granted is hardly ever made, so
+    # that a higher one is not seen.
+    assume(machine.costs[2] < 1 + 0.95 * PRIOR[0])
     machine.lanes, machine.capture = 1, min(machine.capture, 5.0)
     best = min(1.0, *(per_token(k) for k in range(1, MOST + 1)))
     machine.run(2000)
