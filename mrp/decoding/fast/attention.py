@@ -1,9 +1,8 @@
 # mypy: disable-error-code="no-untyped-def,untyped-decorator"
-"""Attention of blocks to their cache row's prefix and to themselves, and what feeds it.
+"""Attention of blocks to their cache row's prefix and to themselves.
 
-`rotate_and_store` turns the merged projection into normalised, rotated queries and writes keys and
-values to the cache; `attend` reads them. They are two kernels because a block may see slots that
-another block of the same pass writes.
+What it reads, `rotate_and_store` has written before: in a kernel of its own, because a block may
+see slots that another block of the same pass writes.
 """
 
 from __future__ import annotations
@@ -14,91 +13,12 @@ import triton.language as tl
 from torch import Tensor
 
 from mrp.decoding.blocks import Blocks
-from mrp.decoding.fast.launch import announce, multiprocessors, overlap, wait
+from mrp.decoding.fast.launch import FEW_BLOCKS, announce, multiprocessors, overlap, wait
+from mrp.decoding.fast.rotary import Heads, rotate_and_store
 
 TILE = 64  # keys a step
 STAGES = 2
 MAX_SPLITS = 16  # programs that share a block's keys, at most
-FEW_BLOCKS = 4  # up to so many the work is divided in the same way, however many there are
-
-
-@triton.jit
-def _rotate_and_store_kernel(
-    PARTS,
-    Q_NORM,
-    K_NORM,
-    COS,
-    SIN,
-    ROW,
-    POSITION,
-    SLOT,
-    QUERIES,
-    KEYS,
-    VALUES,
-    rows,
-    length,
-    block,
-    eps,
-    Q_HEADS: tl.constexpr,
-    KV_HEADS: tl.constexpr,
-    DIM: tl.constexpr,
-    DIM_PADDED: tl.constexpr,
-    GROUP: tl.constexpr,
-    SPLITS: tl.constexpr,
-    OVERLAP: tl.constexpr,
-):
-    # One program: one token's heads [first, first + GROUP), all of them of one kind (q, k or v).
-    announce(OVERLAP)
-    token = tl.program_id(0)
-    first = tl.program_id(1) * GROUP
-    d = tl.arange(0, DIM_PADDED)
-    inside = d < DIM
-    partner_d = (d + DIM // 2) % DIM  # the other half of the rotated pair
-    sign = tl.where(d < DIM // 2, -1.0, 1.0)
-    is_query = first < Q_HEADS
-    NORM = K_NORM
-    if is_query:
-        NORM = Q_NORM
-    weight = tl.load(NORM + d, mask=inside, other=0.0)
-    partner_weight = tl.load(NORM + partner_d, mask=inside, other=0.0)
-    cache_row = tl.load(ROW + token // block, cache_modifier=".cg")
-    position = tl.load(POSITION + token // block, cache_modifier=".cg") + token % block
-    slot = tl.load(SLOT + token // block, cache_modifier=".cg") + token % block
-    cos = tl.load(COS + position * DIM + d, mask=inside, other=0.0).to(tl.float32)
-    sin = tl.load(SIN + position * DIM + d, mask=inside, other=0.0).to(tl.float32) * sign
-    heads = first + tl.arange(0, GROUP)
-    width = (Q_HEADS + 2 * KV_HEADS) * DIM
-    x = tl.zeros([GROUP, DIM_PADDED], tl.float32)
-    partner = tl.zeros([GROUP, DIM_PADDED], tl.float32)
-    wait(OVERLAP)
-
-    for split in tl.static_range(SPLITS):
-        base = PARTS + (split * rows + token).to(tl.int64) * width + heads[:, None] * DIM
-        x += tl.load(base + d[None, :], mask=inside[None, :], other=0.0).to(tl.float32)
-        partner += tl.load(base + partner_d[None, :], mask=inside[None, :], other=0.0).to(
-            tl.float32
-        )
-    x = x.to(weight.dtype).to(tl.float32)
-    partner = partner.to(weight.dtype).to(tl.float32)
-    cache = (cache_row * length + slot) * (KV_HEADS * DIM)
-    if first >= Q_HEADS + KV_HEADS:
-        head = (heads - Q_HEADS - KV_HEADS)[:, None] * DIM + d[None, :]
-        tl.store(VALUES + cache + head, x.to(weight.dtype), mask=inside[None, :])
-    else:
-        scale = tl.rsqrt(tl.sum(x * x, axis=1) / DIM + eps)[:, None]
-        x = (x * scale).to(weight.dtype).to(tl.float32) * weight.to(tl.float32)[None, :]
-        partner = (partner * scale).to(weight.dtype).to(tl.float32)
-        partner = partner * partner_weight.to(tl.float32)[None, :]
-        # Rounded here as the plain modules do, whose norm returns the model's dtype.
-        x = x.to(weight.dtype).to(tl.float32)
-        partner = partner.to(weight.dtype).to(tl.float32)
-        turned = (x * cos[None, :] + partner * sin[None, :]).to(weight.dtype)
-        if is_query:
-            head = (token * Q_HEADS + heads)[:, None] * DIM + d[None, :]
-            tl.store(QUERIES + head, turned, mask=inside[None, :])
-        else:
-            head = (heads - Q_HEADS)[:, None] * DIM + d[None, :]
-            tl.store(KEYS + cache + head, turned, mask=inside[None, :])
 
 
 @triton.jit
@@ -262,7 +182,7 @@ class BlockAttention:
         self, q_heads: int, kv_heads: int, head_dim: int, cos: Tensor, sin: Tensor, eps: float
     ) -> None:
         """Take the rotary table: cos and sin [length, head_dim] of every position of the cache."""
-        self.q_heads, self.kv_heads, self.head_dim, self.eps = q_heads, kv_heads, head_dim, eps
+        self.heads, self.eps = Heads(q_heads, kv_heads, head_dim), eps
         self.cos, self.sin = cos, sin
         self.multiprocessors = multiprocessors(cos)
 
@@ -289,41 +209,10 @@ class BlockAttention:
         Returns:
             [M * B, Hq * D].
         """
-        splits, rows, _ = parts.shape
-        count, block = blocks.ids.shape
-        queries = torch.empty(
-            (rows, self.q_heads * self.head_dim), device=parts.device, dtype=keys.dtype
+        queries = rotate_and_store(
+            parts, q_norm, k_norm, self.cos, self.sin, blocks, keys, values, self.heads, self.eps
         )
-        # Few rows: small programs for a short wait. Many: fewer, larger ones, for their number.
-        limit, warps = (2, 2) if count <= FEW_BLOCKS else (4, 1)
-        group = _common_power_of_two(self.q_heads, self.kv_heads, limit)
-        padded = max(16, triton.next_power_of_2(self.head_dim))
-        _rotate_and_store_kernel[(rows, (self.q_heads + 2 * self.kv_heads) // group)](
-            parts,
-            q_norm,
-            k_norm,
-            self.cos,
-            self.sin,
-            blocks.row,
-            blocks.position,
-            blocks.slot,
-            queries,
-            keys,
-            values,
-            rows,
-            keys.shape[1],
-            block,
-            self.eps,
-            Q_HEADS=self.q_heads,
-            KV_HEADS=self.kv_heads,
-            DIM=self.head_dim,
-            DIM_PADDED=padded,
-            GROUP=group,
-            SPLITS=splits,
-            num_warps=warps,
-            **overlap(),
-        )
-        return self._attend(queries, blocks, keys, values, padded, count, block)
+        return self._attend(queries, blocks, keys, values)
 
     def _attend(
         self,
@@ -331,17 +220,15 @@ class BlockAttention:
         blocks: Blocks,
         keys: Tensor,
         values: Tensor,
-        padded: int,
-        count: int,
-        block: int,
     ) -> Tensor:
-        lines = max(16, triton.next_power_of_2(block * (self.q_heads // self.kv_heads)))
+        heads, (count, block) = self.heads, blocks.ids.shape
+        lines = max(16, triton.next_power_of_2(block * (heads.queries // heads.keys)))
         splits = self._splits(count, keys.shape[1])
         out = torch.empty_like(queries)
-        pieces = queries.shape[0] * self.q_heads * splits if splits > 1 else 0
-        part = torch.empty((pieces, padded), device=out.device, dtype=torch.float32)
+        pieces = queries.shape[0] * heads.queries * splits if splits > 1 else 0
+        part = torch.empty((pieces, heads.padded), device=out.device, dtype=torch.float32)
         best, total = torch.empty((2, pieces), device=out.device, dtype=torch.float32)
-        _attend_kernel[(count, self.kv_heads, splits)](
+        _attend_kernel[(count, heads.keys, splits)](
             queries,
             keys,
             values,
@@ -353,15 +240,15 @@ class BlockAttention:
             part,
             best,
             total,
-            self.head_dim**-0.5 * 1.4426950408889634,  # the kernel works with powers of two
+            heads.size**-0.5 * 1.4426950408889634,  # the kernel works with powers of two
             keys.shape[1],
             SHADOWS=blocks.shadow is not None,
             ALONE=count == 1,
             BLOCK=block,
-            Q_HEADS=self.q_heads,
-            KV_HEADS=self.kv_heads,
-            DIM=self.head_dim,
-            DIM_PADDED=padded,
+            Q_HEADS=heads.queries,
+            KV_HEADS=heads.keys,
+            DIM=heads.size,
+            DIM_PADDED=heads.padded,
             LINES=lines,
             TILE=TILE,
             SPLIT=splits > 1,
@@ -370,16 +257,16 @@ class BlockAttention:
             **overlap(),
         )
         if splits > 1:
-            _merge_kernel[(queries.shape[0], self.q_heads)](
+            _merge_kernel[(queries.shape[0], heads.queries)](
                 part,
                 best,
                 total,
                 blocks.visible,
                 out,
                 BLOCK=block,
-                Q_HEADS=self.q_heads,
-                DIM=self.head_dim,
-                DIM_PADDED=padded,
+                Q_HEADS=heads.queries,
+                DIM=heads.size,
+                DIM_PADDED=heads.padded,
                 TILE=TILE,
                 SPLITS=splits,
                 SPLITS_PADDED=triton.next_power_of_2(splits),
@@ -394,7 +281,7 @@ class BlockAttention:
         Small passes all split alike, so that a block's result there does not depend on which
         other blocks stand beside it.
         """
-        pairs = max(count, FEW_BLOCKS) * self.kv_heads
+        pairs = max(count, FEW_BLOCKS) * self.heads.keys
         wanted = (2 if count <= FEW_BLOCKS else 1) * self.multiprocessors // pairs
         return max(1, min(MAX_SPLITS, wanted, -(-keys // TILE)))
 
@@ -406,11 +293,3 @@ def _warps(lines: int, count: int) -> int:
     small one a few lines' many small instructions are spread over eight.
     """
     return 4 if lines >= 64 or count > FEW_BLOCKS else 8
-
-
-def _common_power_of_two(a: int, b: int, limit: int) -> int:
-    """The largest power of two that divides both, at most `limit`."""
-    power = 1
-    while power < limit and a % (2 * power) == 0 and b % (2 * power) == 0:
-        power *= 2
-    return power

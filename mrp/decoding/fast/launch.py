@@ -22,6 +22,7 @@ from torch import Tensor
 from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
 INTERPRETED = bool(triton.knobs.runtime.interpret)  # Triton's CPU interpreter: no PTX in it
+FEW_BLOCKS = 4  # up to so many, attention's work is divided alike, however many there are
 
 
 @triton.jit
