@@ -49,6 +49,7 @@ def test_the_commands_are_exactly_these() -> None:
         "unpack",
         "score",
         "eval",
+        "tune",
         "bench",
         "generate",
         "version",

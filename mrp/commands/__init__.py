@@ -25,6 +25,7 @@ MODULES = (
     "unpack",
     "score",
     "eval",
+    "tune",
     "bench",
     "generate",
     "version",

@@ -1,4 +1,4 @@
-"""The arguments that `mrp eval` and `mrp generate` share: checkpoints, mode and its knobs."""
+"""The arguments that several commands share: checkpoints, mode and its knobs."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import mrp
 from mrp.errors import UserError
 
 
-def add_decoding_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add --backbone, --head, --mode, the modes' knobs, --device and --dtype."""
+def add_checkpoint_arguments(parser: argparse.ArgumentParser, many_heads: bool = False) -> None:
+    """Add --backbone, --head (as often as one likes with `many_heads`), --device and --dtype."""
     group = parser.add_argument_group("checkpoints")
     group.add_argument(
         "--backbone",
@@ -24,7 +24,9 @@ def add_decoding_arguments(parser: argparse.ArgumentParser) -> None:
         "--head",
         type=Path,
         metavar="DIR|ID",
-        help="head checkpoint, likewise, for direct, speculative, lattice, remask",
+        action="append" if many_heads else "store",
+        help="head checkpoint, likewise, for direct, speculative, lattice, remask"
+        + ("; may be repeated" if many_heads else ""),
     )
     group.add_argument(
         "--head-variant",
@@ -39,6 +41,11 @@ def add_decoding_arguments(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--dtype", default="float32", help="float32, bfloat16 or float16 (default: %(default)s)"
     )
+
+
+def add_decoding_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add --backbone, --head, --mode, the modes' knobs, --device and --dtype."""
+    add_checkpoint_arguments(parser)
     group = parser.add_argument_group("decoding")
     group.add_argument(
         "--mode",
