@@ -16,7 +16,7 @@ from lm_eval.tasks import TaskManager
 
 import mrp.evaluation.adapter as adapter
 from mrp.data import build_tokenizer
-from mrp.decoding import Decoded, Trace, decode, make_mode
+from mrp.decoding import COUNTERS, Decoded, Trace, decode, make_mode
 from mrp.errors import UserError
 from mrp.evaluation.adapter import MRPModel
 from mrp.evaluation.requests import find_stop, parse_settings, raw_text
@@ -89,8 +89,8 @@ def scripted(text: str, block: int = 8) -> Any:
             for end in range(block, len(ids) + block, block):
                 if kw["stop"] is not None and kw["stop"](index, ids[:end]):
                     break
-            counts = dict.fromkeys(("denoise", "verify"), len(prompt))
-            counts |= {"generated": end, "answer_tokens": end}
+            counts = dict.fromkeys(COUNTERS, 0) | {"generated": end, "answer_tokens": end}
+            counts |= dict.fromkeys(("denoise", "verify"), len(prompt))
             yield Decoded(index, ids[:end], True, counts, Trace(ids[:end], [], [], []))
 
     return fake

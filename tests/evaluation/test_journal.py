@@ -32,6 +32,9 @@ HEADER = {
     "condition": "revealed",
     "rule": "residual",
     "delta": 1.0,
+    "floor": 0.0,
+    "passes": "one",
+    "prefix": True,
     "backbone_hash": "b",
     "head_hash": "h",
     "head_variant": "k2",
@@ -183,6 +186,7 @@ def test_every_cause_has_its_name(
     monkeypatch.setattr(torch, "__version__", "9")
     compare()
     by_settings = {"mode", "seed", "tau", "condition", "rule", "delta", "dtype", "head_variant"}
+    by_settings |= {"floor", "passes", "prefix"}
     assert found | by_settings == base.keys()
 
 
