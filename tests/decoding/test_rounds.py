@@ -359,3 +359,18 @@ def test_another_thread_may_use_the_device_during_a_capture() -> None:
         done.set()
         thread.join()
     assert not faults
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two CUDA devices")
+def test_decoding_takes_place_where_the_models_are() -> None:
+    """On a GPU that is not the current one, after one that is."""
+    case = ([[5] * 9, [6, 7], [8] * 17], [30, 12, 20], 2, ("speculative", {"k": 3}))
+    found = []
+    for device in ("cuda:0", "cuda:1"):
+        backbone = tiny_backbone(3, ends=False)
+        head = tiny_head(backbone)
+        backbone, head = backbone.to(device), head.to(device)
+        found.append(samples(backbone, head, *case))
+        assert torch.cuda.current_device() == 0
+    assert found[0] == found[1]
