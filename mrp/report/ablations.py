@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,7 @@ from mrp.report.pooling import (
     Backbone,
     backbones,
     change,
+    jobs_of,
     knob_values,
     labels,
     level,
@@ -107,7 +109,8 @@ def _depth_rows(backbone: Backbone, by_layers: dict[int, pd.DataFrame]) -> Itera
             Cell(percent(accepted / proposed), value=accepted / proposed) if proposed else Cell("")
         )
         cells = (level(accuracy, "percent"), level(tpf, "ratio"), share, level(time, "ratio"))
-        built.append(Row((first, Cell(str(layers))), cells, starts=number == 0))
+        texts = (first, Cell(str(layers)))
+        built.append(Row(texts, cells, starts=number == 0, jobs=jobs_of(chosen)))
     yield from mark_best(built, ["high", "high", "high", "high"])
 
 
@@ -138,7 +141,8 @@ def _options(known: list[Backbone]) -> Table:
 
 
 def _option_row(backbone: Backbone, what: str, pairs: Pairs) -> Row:
-    here = pd.DataFrame([row for row, _ in pairs])
+    here, beside = (pd.DataFrame([pair[side] for pair in pairs]) for side in (0, 1))
+    of_here, of_beside = (" ".join(jobs_of(rows)) for rows in (here, beside))
     where = setting_name(pairs[0][1])
     cells: list[Cell] = []
     for name, number in NUMBERS.items():
@@ -151,11 +155,11 @@ def _option_row(backbone: Backbone, what: str, pairs: Pairs) -> Row:
         ]
         lacking = "not timed"
         cells += [
-            level(pooled([two for _, two in found]), unit, lacking),
-            level(pooled([one for one, _ in found]), unit, lacking),
+            replace(level(pooled([two for _, two in found]), unit, lacking), job=of_beside),
+            replace(level(pooled([one for one, _ in found]), unit, lacking), job=of_here),
             change(pooled([one - two for one, two in found]), of_difference, lacking),
         ]
-    return Row(labels(what, where, knob_values(here)), tuple(cells))
+    return Row(labels(what, where, knob_values(here)), tuple(cells), jobs=jobs_of(here))
 
 
 def _all_pairs(rows: pd.DataFrame) -> Iterator[tuple[str, Pairs]]:
@@ -246,7 +250,8 @@ def _remask_row(backbone: Backbone, mine: pd.DataFrame) -> Row:
         for place, speed in ((1, contrasts.tpf), (2, contrasts.time_ratio)):
             gains[place].append(backbone.over_dynamic(row, speed))
     cells += [change(pooled(found), "points", "no dynamic there") for found in gains]
-    return Row(labels(setting_name(mine.iloc[0]), knob_values(low)), tuple(cells))
+    named = labels(setting_name(mine.iloc[0]), knob_values(low))
+    return Row(named, tuple(cells), jobs=jobs_of(low))
 
 
 # ---- seeds ---------------------------------------------------------------------------------------
@@ -292,7 +297,7 @@ def _seed_rows(results: Results, mine: pd.DataFrame, head: str) -> Iterator[Row]
             cells += _spread([one for one in found if one is not None], scale, places)
         mode = setting_name(part.iloc[0], head=False)
         texts = labels(head, mode, knob_values(part))
-        yield Row(texts, tuple(cells), starts=mode != last)
+        yield Row(texts, tuple(cells), starts=mode != last, jobs=jobs_of(part))
         last = mode
 
 

@@ -22,7 +22,8 @@ class Cell:
 
     Attributes:
         text: what it says; detail: smaller, below, lines apart; hint: shown on hovering.
-        value: the number that `text` shows, unrounded; job: the run it comes from.
+        value: the number that `text` shows, unrounded; job: the run it comes from, or several runs,
+            blanks between.
         tone: "up" or "down" for a difference beyond noise, "none" for a missing value, "again" for
             a label that only repeats the one above, "said" for a sentence.
         chips: short labels beside the text.
@@ -57,6 +58,7 @@ class Row:
         scope: the best value is looked for among rows of one group with the same scope.
         reference: a baseline, left out of that search and shown quieter.
         starts: whether a line separates it from the row above.
+        jobs: the runs that its numbers come from, where its cells do not say so.
     """
 
     labels: tuple[Cell, ...]
@@ -65,6 +67,7 @@ class Row:
     scope: str = ""
     reference: bool = False
     starts: bool = False
+    jobs: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -123,6 +126,11 @@ def times(ratio: float) -> str:
     return f"{ratio:.2f}{TIMES}"
 
 
+def p_value(p: float) -> str:
+    """p = 0.013; a very small one as such."""
+    return f"p = {p:.2g}" if p >= 1e-4 else "p < 0.0001"
+
+
 def lookahead(k: float) -> str:
     """K, or auto where the mode chose it itself."""
     return "auto" if math.isinf(k) else f"{k:.0f}"
@@ -149,7 +157,7 @@ def difference(name: str, lacking: str) -> Callable[[RowSeries], Cell]:
             return none(lacking)
         low, high = row[f"{name}_low"], row[f"{name}_high"]
         p = row.get(f"{name}_p")
-        tested = "" if p is None or pd.isna(p) else f"\np = {p:.2g}"
+        tested = "" if p is None or pd.isna(p) else f"\n{p_value(p)}"
         hint = "p: McNemar's exact test" if tested else ""
         tone = "up" if low > 0 else "down" if high < 0 else ""
         detail = f"{points(low)} to {points(high)}{tested}"
@@ -306,7 +314,8 @@ def number_row(
     done = row["status"] == "done"
     cells = tuple(column.cell(row) for column in columns) if done else ()
     missing = "" if done else row["note"]
-    return Row(tuple(labels), cells, missing, scope, reference, starts)
+    jobs = () if done else (str(row["job"]),)
+    return Row(tuple(labels), cells, missing, scope, reference, starts, jobs)
 
 
 def mark_best(rows: Sequence[Row], better: Sequence[str]) -> tuple[Row, ...]:

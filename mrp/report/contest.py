@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 import numpy as np
@@ -18,6 +18,7 @@ from mrp.report.pooling import (
     Backbone,
     backbones,
     change,
+    jobs_of,
     knob_values,
     labels,
     level,
@@ -90,14 +91,14 @@ def _lossless_row(backbone: Backbone, mine: pd.DataFrame, field: list[Point]) ->
     counted = Cell(f"{same:.0f} of {n:.0f}", tone="" if same == n else "down")
     proposed, accepted = best["proposed"].sum(), best["accepted"].sum()
     cells = (
-        counted if n else none("static was not run"),
+        replace(counted, job=" ".join(jobs_of(mine))) if n else none("static was not run"),
         Cell(percent(accepted / proposed), value=accepted / proposed) if proposed else none(""),
         level(tpf, "ratio"),
         _passes(best),
         level(time, "ratio", "not timed"),
         _verdict(mine, field, ("TPF", "of the time ratio")),
     )
-    row = Row(labels(setting_name(mine.iloc[0]), knob_values(best)), cells)
+    row = Row(labels(setting_name(mine.iloc[0]), knob_values(best)), cells, jobs=jobs_of(best))
     return _value(time if timed else tpf), row
 
 
@@ -125,7 +126,7 @@ def _lossy(known: list[Backbone]) -> Table:
         ]
         ranked.sort(key=lambda item: -item[0])
         if ranked:
-            better = ["high", "", "", "high", "high", "", ""]
+            better = ["high", "", "high", "high", "", ""]
             built = mark_best([row for _, row in ranked], better)
             groups.append(Group(backbone.name, backbone.note, built))
     return Table(
@@ -141,7 +142,7 @@ def _lossy(known: list[Backbone]) -> Table:
         (
             *(("Way", ""), ("Runs", "with")),
             ("Best accuracy", f"% at TPF {FAST:g} or above"),
-            *(("On the frontier", "of TPF, runs"), ("On the frontier", "of time, runs")),
+            ("On the frontier", "runs, by TPF and time"),
             *(("Over dynamic", "points, same TPF"), ("Over dynamic", "points, same time")),
             *(("Verdict", "accuracy and TPF"), ("Verdict", "accuracy and time")),
         ),
@@ -158,12 +159,12 @@ def _lossy_row(
     results = backbone.results
     on_tpf, on_time = frontiers
     fast = [
-        mean_over(results, part, contrasts.accuracy)
+        (mean_over(results, part, contrasts.accuracy), part)
         for part in split(mine, KNOBS)
         if part["tpf"].mean() >= FAST
     ]
-    best = max(fast, key=_value, default=None)
-    timed = int(mine["time_ratio"].notna().sum())
+    best, at_best = max(fast, key=lambda item: _value(item[0]), default=(None, mine))
+    timed, own = mine["time_ratio"].notna().any(), set(mine.index)
     gains: list[Cell] = []
     for speed in (contrasts.tpf, contrasts.time_ratio):
         if mine["mode"].iloc[0] == "dynamic":
@@ -172,14 +173,16 @@ def _lossy_row(
         found = [backbone.over_dynamic(row, speed) for _, row in mine.iterrows()]
         gains.append(change(pooled(found), "points", "no dynamic there"))
     cells = (
-        level(best, "percent", "none that fast"),
-        Cell(f"{len(on_tpf & set(mine.index))} of {len(mine)}"),
-        Cell(f"{len(on_time & set(mine.index))} of {timed}") if timed else none("not timed"),
+        replace(level(best, "percent", "none that fast"), job=" ".join(jobs_of(at_best))),
+        Cell(f"{len(on_tpf & own)} and {len(on_time & own)} of {len(mine)}")
+        if timed
+        else Cell(f"{len(on_tpf & own)} of {len(mine)}", "not timed"),
         *gains,
         _verdict(mine, fields[0], ("TPF", "points")),
         _verdict(mine, fields[1], ("of the time ratio", "points")),
     )
-    return _value(best), Row(labels(setting_name(mine.iloc[0]), knob_values(mine)), cells)
+    named = labels(setting_name(mine.iloc[0]), knob_values(mine))
+    return _value(best), Row(named, cells, jobs=jobs_of(mine))
 
 
 def _frontier(backbone: Backbone, speed: str) -> set[object]:

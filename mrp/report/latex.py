@@ -7,13 +7,13 @@ from collections.abc import Iterator, Sequence
 from mrp.report.cells import Cell, Row, Table
 
 PREAMBLE = r"""% Written by `mrp report tables`. Compiles by itself; a paper takes a table's
-% environment and loads booktabs, longtable and textcomp.
+% environment and loads array, booktabs, longtable and textcomp.
 \documentclass{article}
 \usepackage[T1]{fontenc}
 \usepackage[utf8]{inputenc}
 \usepackage[landscape,margin=1.5cm]{geometry}
-\usepackage{booktabs,longtable,textcomp}
-\setlength{\tabcolsep}{3pt}
+\usepackage{array,booktabs,longtable,textcomp}
+\setlength{\tabcolsep}{2.5pt}
 \begin{document}
 \scriptsize
 """
@@ -37,6 +37,11 @@ SPECIAL = {
 }
 
 
+LONG = 30  # characters
+# A column of texts that are longer.
+WORDS = r">{\raggedright\arraybackslash}p{3.2cm}"
+
+
 def latex(suite: str, tables: Sequence[Table]) -> str:
     """A document with every table of a suite; the best of a column in bold, as on the page."""
     parts = [line for table in tables for line in _table(suite, table)]
@@ -50,7 +55,10 @@ def escape(text: str) -> str:
 
 
 def _table(suite: str, table: Table) -> Iterator[str]:
-    columns = "l" * table.labels + "r" * (len(table.columns) - table.labels)
+    columns = "".join(
+        WORDS if _holds_sentences(table, place) else "l" if place < table.labels else "r"
+        for place in range(len(table.columns))
+    )
     yield rf"\begin{{longtable}}{{@{{}}{columns}@{{}}}}"
     yield rf"\caption{{{escape(table.title)} (suite {escape(suite)}).}}\\"
     yield r"\toprule"
@@ -62,11 +70,18 @@ def _table(suite: str, table: Table) -> Iterator[str]:
         if number:
             yield r"\addlinespace"
         title = rf"\textbf{{{escape(group.title)}}} {escape(group.note)}".rstrip()
-        yield rf"\multicolumn{{{len(columns)}}}{{@{{}}l}}{{{title}}}\\"
+        yield rf"\multicolumn{{{len(table.columns)}}}{{@{{}}l}}{{{title}}}\\"
         for row in group.rows:
             yield _row(row, table)
     yield r"\bottomrule"
     yield r"\end{longtable}"
+
+
+def _holds_sentences(table: Table, place: int) -> bool:
+    """Whether a column has a text so long that it has to be broken into lines."""
+    rows = [row for group in table.groups for row in group.rows]
+    texts = (cells[place].text for row in rows if len(cells := (*row.labels, *row.cells)) > place)
+    return max(map(len, texts), default=0) > LONG
 
 
 def _row(row: Row, table: Table) -> str:

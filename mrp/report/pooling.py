@@ -134,6 +134,11 @@ def _two_places(value: float) -> str:
     return signed(value, 2)
 
 
+def jobs_of(rows: pd.DataFrame) -> tuple[str, ...]:
+    """The runs that rows are of."""
+    return tuple(dict.fromkeys(map(str, rows["job"])))
+
+
 def labels(*texts: str) -> tuple[Cell, ...]:
     """Plain label cells."""
     return tuple(map(Cell, texts))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import pandas as pd
@@ -207,7 +207,7 @@ def _by_head(
         mine = cell[cell["mode"].isin(modes)]
         if mine.empty:
             continue
-        built = _static_row(cell, columns, labels=3)
+        built = _static_row(cell, columns, 3, mine["cap"].dropna())
         for by_k in _by(mine, ["mode", *BESIDE_K]):
             for number, (_, row) in enumerate(by_k.sort_values("k").iterrows()):
                 names = _head_labels(row)
@@ -382,11 +382,18 @@ def _source(row: RowSeries) -> tuple[str, ...]:
     return ("trained here",) if row["trained_here"] else ()
 
 
-def _static_row(cell: pd.DataFrame, columns: Sequence[Column], labels: int) -> list[Row]:
-    """Static's row as a reference, if the suite has it."""
+def _static_row(
+    cell: pd.DataFrame, columns: Sequence[Column], labels: int, caps: Iterable[float] = ()
+) -> list[Row]:
+    """Static's row as a reference, if the suite has it; with each of these caps, too."""
     found = select(cell, mode="static", steps=None)
-    names = (Cell("static"), *[Cell("")] * (labels - 1))
-    return [cells.number_row(row, names, columns, reference=True) for _, row in found.iterrows()]
+    found = found[found["cap"].isin({1.0, *caps})]
+    return [
+        cells.number_row(
+            row, (Cell(setting_name(row)), *[Cell("")] * (labels - 1)), columns, reference=True
+        )
+        for _, row in found.iterrows()
+    ]
 
 
 def _static_note(cell: pd.DataFrame) -> str:

@@ -69,6 +69,7 @@ grid:
   - {mode: lattice, head: k2, k: 3}
   - {mode: wino, tau: [0.5, 0.7]}
   - {mode: factor, factor: 1.0}
+  - {mode: freedave, k: 3, tau: [0.5, 0.7]}
   - {backbone: S, mode: direct, head: [default-seed1, k2-seed1, k2-seed2], k: 4}
   - {backbone: S, mode: speculative, head: k2-seed1, k: 3}
   - {backbone: S, mode: direct, head: [layers-1, layers-8, gt-1-4], k: [1, 4]}
@@ -195,6 +196,8 @@ def setting(job: Job) -> tuple[float, float]:
         return accuracy - 9 * (layers_of(job.head) == 1), BLOCK / -(-BLOCK // (k + 1))
     if mode == "dynamic":
         return DYNAMIC[tau]
+    if mode == "freedave":
+        return DYNAMIC[tau][0], 1.2 * DYNAMIC[tau][1]
     if mode == "remask":
         accuracy, tpf = REMASK[tau]
         worse = job.options.get("condition") == "masked"
@@ -231,6 +234,8 @@ def _samples(job: Job, task: str, n: int) -> list[Sample]:
     name = f"{task} static" if lossless else f"{task} {job.id}"
     if job.mode == "static" and "steps" not in job.options:
         name = f"{task} static"
+    if job.mode == "freedave":
+        name = f"{task} {job.backbone}.mini.dynamic.tau{job.options['tau']:g}"
     luck = random.Random(zlib.crc32(name.encode()))
     problems = random.Random(zlib.crc32(task.encode()))
     ease = [problems.random() + 0.5 * luck.random() for _ in range(n)]
@@ -247,6 +252,8 @@ def _sample(job: Job, task: str, i: int, right: bool, tpf: float) -> Sample:
     text = f"{i + 3}+4={target};#{target}" if right else f"wrong {job.mode}#0"
     if job.mode in LOSSLESS and not right:
         text = "wrong static#0"
+    if job.mode == "freedave" and not right:
+        text = "wrong dynamic#0"
     blocks = 2 + i % 3
     made = BLOCK * blocks
     rounds = max(blocks, round(made / tpf))

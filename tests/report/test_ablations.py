@@ -130,7 +130,8 @@ def test_the_frontier_is_of_runs_that_nothing_beats(
             better = (cell["tpf"] > mine["tpf"]) | (cell["accuracy"] > mine["accuracy"])
             expected += not (as_good & better).any()
     row = the_row(tables["lossy"], "M", "dynamic")
-    assert row.cells[1].text == f"{expected} of 6"
+    assert row.cells[1].text.startswith(f"{expected} and ")
+    assert row.cells[1].text.endswith(" of 6")
 
 
 def test_verdicts_on_one_frontier(tables: dict[str, Table], replica_rows: pd.DataFrame) -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import random
 import re
 from dataclasses import dataclass, field
 from html.parser import HTMLParser
@@ -30,6 +28,8 @@ class Box:
     group: str
     column: str
     attributes: dict[str, str | None]
+    unit: str = ""  # below the column's heading
+    jobs: str = ""  # of the row, where its cells do not say
     text: str = ""
     number: str = ""  # the text without what stands smaller below it
 
@@ -42,6 +42,8 @@ class Page(HTMLParser):
     words: list[str] = field(default_factory=list)
     boxes: list[Box] = field(default_factory=list)
     headings: list[str] = field(default_factory=list)
+    units: list[str] = field(default_factory=list)
+    jobs: str = ""
     table: str = ""
     group: str = ""
     in_group: bool = False
@@ -59,17 +61,19 @@ class Page(HTMLParser):
         if tag == "section":
             self.table = attributes["id"] or ""
         if tag == "thead":
-            self.headings = []
+            self.headings, self.units = [], []
         if tag == "tr":
             self.column = 0
+            self.jobs = attributes.get("data-jobs") or ""
             self.in_group = attributes.get("class") == "group"
             if self.in_group:
                 self.group = ""
         if tag == "th" and "thead" in self.open:
             self.headings.append("")
+            self.units.append("")
         elif tag in ("td", "th"):
-            heading = self.headings[self.column]
-            self.boxes.append(Box(self.table, self.group, heading, attributes))
+            heading, unit = self.headings[self.column], self.units[self.column]
+            self.boxes.append(Box(self.table, self.group, heading, attributes, unit, self.jobs))
             self.column += int(attributes.get("colspan") or 1)
 
     def handle_endtag(self, tag: str) -> None:
@@ -82,6 +86,8 @@ class Page(HTMLParser):
         self.words.append(data)
         if "thead" in self.open and "th" in self.open and "span" not in self.open:
             self.headings[-1] += data.strip()
+        elif "thead" in self.open and "th" in self.open:
+            self.units[-1] += data.strip()
         elif self.in_group and "th" in self.open and "span" in self.open:
             self.group = self.group or data.strip()
         elif self.boxes and ("td" in self.open or "th" in self.open):
@@ -133,50 +139,7 @@ def test_missing_cells_say_why(written: Written, page: Page) -> None:
     assert [b.text for b in page.boxes if b.table == "residual-or-direct"].count("failed") == 2
 
 
-def recomputed(written: Written, box: Box) -> float:
-    """A cell's number from the samples alone."""
-    job, task = box.attributes["data-job"], box.group.split(" · ")[1]
-
-    def lines(name: str) -> list[dict[str, object]]:
-        text = (written.layout.run_dir(name) / "samples.jsonl").read_text("utf-8")
-        return [line for line in map(json.loads, text.splitlines()) if line["task"] == task]
-
-    mine, static = lines(str(job)), lines("S.mini.static")
-    count = pd.DataFrame([line["counts"] for line in mine]).sum()
-    accuracy = sum(bool(line["correct"]) for line in mine) / N
-    decoding = count["denoise"] + count["verify"]
-    passes = count["head_draft"] + count["head_remask"] + count["head_store"]
-    if box.column == "Gain at equal τ":
-        tau = re.search(r"tau(0\.\d)", str(job))
-        assert tau is not None
-        dynamic = lines(f"S.mini.dynamic.tau{tau[1]}")
-        return accuracy - sum(bool(line["correct"]) for line in dynamic) / N
-    same = sum(a["text"] == b["text"] for a, b in zip(mine, static, strict=True))
-    values = {
-        "Accuracy": accuracy,
-        "vs static": accuracy - sum(bool(line["correct"]) for line in static) / N,
-        "Same as static": same / N,
-        "Accepted": count["accepted"] / max(1, count["proposed"]),
-        "TPF": count["generated"] / decoding,
-        "TPF end to end": count["generated"] / (decoding + count["prefill"]),
-        "Forwards": decoding / N,
-        "Head passes": passes / count["generated"],
-        "Vetoed": count["vetoed"] / count["generated"],
-    }
-    return values[box.column] if not box.column.startswith("K =") else accuracy
-
-
-def test_any_cell_can_be_recomputed_from_the_samples(written: Written, page: Page) -> None:
-    own = ("Time ratio", "Dynamic", "Gain at equal TPF")  # measured, interpolated
-    boxes = [box for box in page.boxes if "data-job" in box.attributes and box.column not in own]
-    boxes = [box for box in boxes if "data-value" in box.attributes]
-    assert len(boxes) > 400
-    for box in random.Random(0).sample(boxes, 80):
-        value = recomputed(written, box)
-        assert float(box.attributes["data-value"] or "") == pytest.approx(value, rel=1e-5, abs=1e-6)
-
-
-# Tables of means over tasks: tests/report/test_ablations.py.
+# Tables of means over tasks show percents of some numbers only.
 POOLED = ("lossless", "lossy", "depth", "options", "remasking", "seeds")
 IN_PERCENT = ("Accuracy", "Accepted", "Vetoed", "Dynamic", "vs static", "K = ", "Gain at")
 

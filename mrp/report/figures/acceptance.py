@@ -77,8 +77,18 @@ def _bars(curve: Curve) -> Iterator[tuple[Key, pd.Series[Any]]]:
 def _heights(keys: Sequence[Key]) -> dict[Key, float]:
     """Where each bar lies, the same in all panels: 0 is the top."""
     groups = list(dict.fromkeys(name for name, _ in keys))
-    ordered = [key for group in groups for key in dict.fromkeys(keys) if key[0] == group]
+    ordered = [
+        key
+        for group in groups
+        for key in sorted({key for key in keys if key[0] == group}, key=lambda key: _at(key[1]))
+    ]
     return {key: n + APART * groups.index(key[0]) for n, key in enumerate(ordered)}
+
+
+def _at(text: str) -> float:
+    """The number of K = 3 or of a tau, the one chosen by the mode itself last."""
+    number = text.split("=")[-1]
+    return float(number) if number.replace(".", "").isdigit() else np.inf
 
 
 def _names(keys: Sequence[Key]) -> list[str]:

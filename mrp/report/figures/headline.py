@@ -133,6 +133,7 @@ def _bars(
             shown = [select(place.rows, **setting.wanted) for place in mine]
             found = pd.concat(shown)
             if found.empty:
+                _note(panel, "no record", (0.0, y), colour)
                 continue
             tpf, time = geometric_mean(found, "tpf"), geometric_mean(found, "time_ratio")
             texts = []
@@ -148,15 +149,7 @@ def _bars(
                 panel.barh(y, tpf.value, 0.8, fill=False, edgecolor=colour, linewidth=0.9)
             ends = [v.high if v is time else v.value for v in (time, tpf) if v is not None]
             longest = max(longest, *ends)
-            panel.annotate(
-                " | ".join(texts),
-                (max(ends), y),
-                xytext=(2.5, 0),
-                textcoords="offset points",
-                va="center_baseline",
-                fontsize=5.6,
-                color=style.for_text(colour),
-            )
+            _note(panel, " | ".join(texts), (max(ends), y), colour)
     middles = [group * step + (len(settings) - 1) / 2 for group in range(len(by_backbone))]
     panel.set_yticks(middles, list(by_backbone), fontsize=7.2, fontweight="bold")
     panel.tick_params(axis="y", length=0)
@@ -166,6 +159,18 @@ def _bars(
     panel.axvline(1, color=style.BLACK, linewidth=0.8, linestyle=":")
     panel.set_xlabel("ratio to static: solid tokens/s, outline tokens per forward")
     return [Patch(color=look[each.mode].colour, label=each.name) for each in settings]
+
+
+def _note(panel: Any, text: str, at: tuple[float, float], colour: Any) -> None:
+    panel.annotate(
+        text,
+        at,
+        xytext=(2.5, 0),
+        textcoords="offset points",
+        va="center_baseline",
+        fontsize=5.6,
+        color=style.for_text(colour),
+    )
 
 
 def geometric_mean(rows: pd.DataFrame, measure: str) -> Estimate | None:
@@ -229,6 +234,8 @@ def _lines(
     if len(static) == len(mine):
         level = 100 * float(np.mean([row["accuracy"] for row in static]))
         panel.axhline(level, color=style.BLACK, linewidth=0.8, linestyle=":")
+    else:
+        panel.text(0.97, 0.02, "static: no record", transform=panel.transAxes, ha="right", size=5.6)
     panel.set_xticks(sorted({tau for curve in drawn for tau in curve.rows["tau"]}))
     _mark_gain(panel, drawn)
     return handles

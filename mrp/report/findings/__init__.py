@@ -158,7 +158,8 @@ def _part(
         return part
     lacking = len(runs) - done
     verb = "is" if lacking == 1 else "are"
-    missing = f"{lacking} of the {len(runs)} runs it rests on {verb} missing"
+    which = f"{lacking} of the {len(runs)} runs" if len(runs) > 1 else "the run"
+    missing = f"{which} it rests on {verb} missing"
     if part.verdict == FAILS and any(isinstance(one, Counted) for one in part.readings):
         return replace(part, note=missing)
     said = [part.note] if part.note else []

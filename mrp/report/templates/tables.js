@@ -3,6 +3,7 @@
 const JOBS = JSON.parse(document.getElementById("jobs").textContent);
 const FACETS = ["backbone", "task", "mode", "head", "K", "\u03c4"];
 const chosen = Object.fromEntries(FACETS.map(name => [name, ""]));
+let sought = []; // words that a shown row has in its labels or its group's title
 const tables = [...document.querySelectorAll("main section table")];
 
 function element(name, attributes, ...children) {
@@ -16,13 +17,20 @@ function element(name, attributes, ...children) {
 
 const bodies = table => [...table.tBodies].filter(body => body.dataset.title);
 const rowsOf = body => [...body.rows].filter(row => !row.classList.contains("group"));
-const jobsOf = row => [...new Set([...row.querySelectorAll("[data-job]")].map(c => c.dataset.job))];
+const jobsOf = row => [...new Set([row.dataset.jobs ?? "", ...[...row.querySelectorAll("[data-job]")]
+  .map(cell => cell.dataset.job)].flatMap(jobs => jobs.split(" ")))];
 
-// ---- filter: a row stays if one of its jobs has every chosen value; the baseline always stays, and
-// so do means over tasks, whose groups are of a backbone alone ------------------------------------
+// ---- filter: a row stays if one of its jobs has every chosen value and its labels all words that
+// are sought; the baseline always stays. Means over tasks stay whatever the task, and do not count --
 
 function matches(job) {
   return FACETS.slice(2).every(name => !chosen[name] || JOBS[job]?.[name] === chosen[name]);
+}
+
+function labelled(row, title) {
+  const cells = [...row.querySelectorAll("th, td.label")].map(cell => cell.textContent);
+  const text = [title, ...cells].join(" ").toLowerCase();
+  return sought.every(word => text.includes(word));
 }
 
 function filter() {
@@ -37,7 +45,8 @@ function filter() {
       let any = false;
       for (const row of rowsOf(body)) {
         const reference = row.classList.contains("reference");
-        const fits = here && (reference || pooled || !narrowed || jobsOf(row).some(matches));
+        const fits = here && (reference || !narrowed || jobsOf(row).some(matches)) &&
+          (reference || labelled(row, body.dataset.title));
         row.hidden = !fits;
         if (!reference) any ||= fits;
         if (!reference && !pooled) { all += 1; shown += fits; }
@@ -63,10 +72,20 @@ function filters() {
       element("option", { value: "" }, "all"), ...found.map(v => element("option", { value: v }, v)));
     bar.append(element("label", {}, `${name} `, select));
   }
+  const search = element("input", {
+    type: "search", placeholder: "wino 0.7", size: 12,
+    oninput: event => {
+      sought = event.target.value.toLowerCase().split(/\s+/).filter(Boolean);
+      filter();
+    },
+  });
+  bar.append(element("label", {}, "words ", search));
   bar.append(element("button", {
     type: "button",
     onclick: () => {
       FACETS.forEach(name => { chosen[name] = ""; });
+      sought = [];
+      search.value = "";
       bar.querySelectorAll("select").forEach(select => { select.value = ""; });
       filter();
     },
