@@ -117,6 +117,7 @@ Whole = Annotated[int, Field(le=MOST_WHOLE)]
 # Names become parts of job ids and of folder names.
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")]
 Count = Annotated[int, Field(ge=1, le=MOST_WHOLE)]
+LEAST_CAP = 1e-6  # the odds against a lower one can be infinite, which says: not masked
 MOST_WINDOW = 6  # of lattice decoding, as mrp.decoding has it
 MOST_JOBS = 16  # on one GPU: each has its own context of half a GiB
 MOST_PROBLEMS = 10_000  # of a generated test set: seconds to draw, and more tell nothing new

@@ -21,6 +21,7 @@ from mrp.models.weights import CONFIG
 from mrp.schema import (
     AUTO_K,
     GENERATED,
+    LEAST_CAP,
     MODES,
     MOST_SEED,
     MOST_WINDOW,
@@ -342,8 +343,8 @@ def _entry_problems(
     if True in (entry.ahead or []) and any(entry.shortlist or []):
         yield f"{where}.ahead: does not go with a shortlist: leave one of the two out"
     for cap in entry.cap or []:
-        if not 0 < cap <= 1:
-            yield f"{where}.cap: {cap} is not allowed: above 0 and at most 1, which is no cap"
+        if not LEAST_CAP <= cap <= 1:
+            yield f"{where}.cap: {cap} is not allowed: {LEAST_CAP} to 1, which is no cap"
     for passes in entry.head_passes or []:
         if passes < 0:
             yield f"{where}.head_passes: {passes} is not allowed: passes, or 0 for one a draft"

@@ -148,6 +148,10 @@ MISTAKES = {
         entry(mode="factor", factor=float("inf")),
         ["grid[0].factor: inf is not allowed: above 0 and finite"],
     ),
+    "a cap of nothing": (
+        entry(mode="static", cap=1e-320),
+        ["grid[0].cap: 1e-320 is not allowed: 1e-06 to 1, which is no cap"],
+    ),
     "backbone twice": (
         entry(mode="static", backbone=["S", "S"]),
         ["grid[0].backbone: 'S' is given twice"],

@@ -246,6 +246,11 @@ def test_stop_is_asked_after_each_block_with_the_new_ids() -> None:
         ("remask", {"tau": 0.5, "floor": 1.0}, "at least 0 and below 1"),
         ("remask", {"tau": 0.5, "floor": 0.8, "rule": "residual"}, "has delta instead"),
         ("direct", {"k": 1, "prefix": "no"}, "True, False"),
+        ("static", {"cap": 1e-320}, "cap=1e-320 must be 1e-06 to 1"),
+        ("klass", {"tau": 0.5, "history": 10**30}, r"history=10{19}\.\.\. must be at most 999999"),
+        ("speculative", {"k": 1, "shortlist": 10**400}, "must be at most 999999"),
+        ("dynamic", {"tau": "much"}, "tau='much' must be a number"),
+        ("direct", {"k": 1, "scale": True}, "scale=True must be a number"),
     ],
 )
 def test_a_wrong_mode_is_one_clear_line(

@@ -38,6 +38,9 @@ MODES: dict[str, type[Mode]] = {
     )
 }
 CHOOSING = (Speculative.name, SelfSpeculative.name)  # the modes that may choose K themselves
+LEAST_CAP = 1e-6  # the odds against a lower one can be infinite, which says: not masked
+FRACTIONS = ("tau", "back", "floor", "cap", "scale", "delta", "factor", "gamma", "kl")
+MOST_WHOLE = 999_999  # of any number of things: more than there are
 CHOICES = {
     "condition": get_args(Condition),
     "rule": get_args(Rule),
@@ -79,6 +82,8 @@ def _check_range(name: str, key: str, value: Any) -> None:
     if key in CHOICES and value not in CHOICES[key]:
         allowed = ", ".join(map(str, CHOICES[key]))
         raise UserError(f"mode {name!r}: {key}={value!r} is not one of {allowed}")
+    if key in FRACTIONS and (isinstance(value, bool) or not isinstance(value, int | float)):
+        raise UserError(f"mode {name!r}: {key}={value!r} must be a number")
     if key == "tau" and not 0 < value < 1:
         raise UserError(f"mode {name!r}: tau={value} must lie between 0 and 1, both excluded")
     if key == "k" and value == "auto" and name in CHOOSING:
@@ -88,14 +93,16 @@ def _check_range(name: str, key: str, value: Any) -> None:
     if key in ("k", "steps", "history") and (not _whole(value) or value < 1):
         auto = ' or "auto"' if key == "k" and name in CHOOSING else ""
         raise UserError(f"mode {name!r}: {key}={value} must be a whole number of at least 1{auto}")
+    if _whole(value) and value > MOST_WHOLE:
+        raise UserError(f"mode {name!r}: {key}={str(value)[:20]}... must be at most {MOST_WHOLE}")
     if key in ("shortlist", "head_passes") and (not _whole(value) or value < 0):
         none = "0 for none" if key == "shortlist" else "0 for one a draft"
         raise UserError(f"mode {name!r}: {key}={value} must be a whole number, {none}")
     if key == "window" and not (_whole(value) and 1 <= value <= MOST_WINDOW):
         allowed = f"a whole number, 1 (the chain alone) to {MOST_WINDOW}"
         raise UserError(f"mode {name!r}: window={value} must be {allowed}")
-    if key == "cap" and not 0 < value <= 1:
-        raise UserError(f"mode {name!r}: cap={value} must lie above 0 and be at most 1 (no cap)")
+    if key == "cap" and not LEAST_CAP <= value <= 1:
+        raise UserError(f"mode {name!r}: cap={value} must be {LEAST_CAP} to 1 (no cap)")
     if key in ("scale", "delta", "factor", "gamma", "kl") and not 0 < value < float("inf"):
         raise UserError(f"mode {name!r}: {key}={value} must be above 0 and finite")
 
