@@ -57,7 +57,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             os.environ[variable] = str(args.threads)
     try:
         args.run(args)
-        sys.stdout.flush()
+        if sys.stdout is not None:  # `mrp grid >&-`
+            sys.stdout.flush()
     except BrokenPipeError:  # `mrp grid | head`: the reader has had enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0

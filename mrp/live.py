@@ -68,7 +68,7 @@ def _answer_tokens(line: bytes) -> int:
     """Of a journal's line; 0 for its header, and for a line that is none."""
     try:
         return int(json.loads(line)["counts"]["answer_tokens"])
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
         return 0
 
 

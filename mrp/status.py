@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import sys
 import time
 from collections.abc import Iterator, Sequence
@@ -144,9 +145,12 @@ def _record(path: Path) -> tuple[str, float] | None:
     try:
         record = json.loads(path.read_text("utf-8"))
         seconds = sum(float(entry["decode_seconds"]) for entry in record["tasks"].values())
-        return str(record["job"]["digest"]), seconds
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        digest = str(record["job"]["digest"])
+    except (
+        OSError, ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError
+    ):  # fmt: skip
         return None
+    return (digest, seconds) if math.isfinite(seconds) else None
 
 
 def _unfinished(

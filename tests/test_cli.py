@@ -183,6 +183,12 @@ def test_grid_lists_the_jobs_and_bears_a_closed_pipe() -> None:
     assert done.stderr == ""
 
 
+def test_no_standard_output_at_all_is_no_failure() -> None:
+    command = f"{sys.executable} -m mrp.cli grid --suite micro >&-"
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
 def test_threads_reach_the_libraries() -> None:
     code = (
         "import sys; from mrp import cli; sys.argv[1:] = []; cli.main(['version','--threads','1']);"

@@ -91,11 +91,30 @@ def test_each_state_is_told_from_the_others(
     assert states(layout)["S.k2"] == "left"  # the lock is gone, and nothing was left behind
 
 
+def command(layout: Layout) -> list[str]:
+    suite = layout.results.parent / "mine.yaml"
+    return ["status", "--suite", str(suite), "--results", str(layout.results)]
+
+
 def test_a_damaged_record_is_a_job_that_is_not_done(layout: Layout) -> None:
     job = write_record(layout, 0)
-    for text in ("", "[]", "{}", '{"job": 3, "tasks": []}'):
+    endless = '{"job": {"digest": "x"}, "tasks": {"a": {"decode_seconds": %s}}}'
+    deep, large, infinite = "[" * 10**5, endless % ("9" * 400), endless % "Infinity"
+    for text in ("", "[]", "{}", '{"job": 3, "tasks": []}', deep, large, infinite):
         layout.record(job).write_text(text)
         assert states(layout)[job] == "left"
+        assert main(command(layout)) == 0
+
+
+def test_a_file_where_the_results_are_to_be(
+    layout: Layout, capsys: pytest.CaptureFixture[str]
+) -> None:
+    layout.results.write_text("")
+    for watching in ([], ["--watch"]):
+        assert main([*command(layout), *watching]) == 2
+        error = capsys.readouterr().err
+        assert error.startswith(f"mrp: error: {layout.results}: a folder belongs here: ")
+        assert error.count("\n") == 1
 
 
 @pytest.mark.parametrize(

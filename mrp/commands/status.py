@@ -26,9 +26,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> None:
     """Print a line for each kind of job, the times, and a line for each job to look at."""
     from mrp.grid import heads_from, load_suite
+    from mrp.places import check_folders
     from mrp.status import STATES, read_status
 
     suite, heads = load_suite(args.suite), heads_from(args.heads, "--heads")
+    check_folders([args.results / suite.name])
     if args.watch:
         from mrp.status import watch
 
