@@ -10,7 +10,6 @@
 import os
 import re
 import sys
-from pathlib import Path
 
 from snakemake.exceptions import WorkflowError
 from snakemake.utils import min_version
@@ -40,16 +39,7 @@ try:
     GPU = gpu_per_job(config["device"])
     TRAIN_GPUS = gpu_per_job(config["device"], config["gpus_per_training"], SUITE.jobs_per_gpu)
     PATHS = grid.Layout(SUITE, heads=HEADS)
-    check_folders(
-        [
-            *map(PATHS.run_dir, JOBS),
-            *map(PATHS.trained_backbone_dir, SUITE.backbones),
-            *(PATHS.trained_head_dir(b, h) for b in SUITE.backbones for h in SUITE.heads),
-            *(PATHS.log(name, "").parent for name in ("data", "decode", "report")),
-            PATHS.data_dir,
-            Path("figures"),
-        ]
-    )
+    check_folders(PATHS.folders(JOBS))
 except UserError as error:
     raise WorkflowError(f"mrp: error: {error}") from None
 

@@ -19,6 +19,7 @@ from mrp.models.weights import CONFIG, WEIGHTS, Part, missing_weight_file
 if TYPE_CHECKING:
     from mrp.grid import Job
 
+FIGURES_DIR = Path("figures")
 # Of `mrp pack --records`.
 RECORD_FILES = ("manifest.json", "records.jsonl", "samples.csv.gz")
 TOKENIZERS = ("tokenizer.json", "vocab.json")  # one of them stands beside a backbone
@@ -107,6 +108,18 @@ class Layout:
     def trained_head_dir(self, backbone: str, head: str) -> Path:
         """Where the workflow trains a head to."""
         return self.root / "heads" / backbone / head
+
+    def folders(self, jobs: Iterable[str]) -> list[Path]:
+        """Every folder that a workflow run with these jobs writes into."""
+        suite = self.suite
+        return [
+            *map(self.run_dir, jobs),
+            *map(self.trained_backbone_dir, suite.backbones),
+            *(self.trained_head_dir(b, h) for b in suite.backbones for h in suite.heads),
+            *(self.log(rule, "").parent for rule in ("data", "decode", "report")),
+            self.data_dir,
+            FIGURES_DIR,
+        ]
 
     # ---- checkpoints -----------------------------------------------------------------------------
 
