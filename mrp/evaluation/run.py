@@ -191,7 +191,7 @@ class Job:
         """Answer every problem: unscored samples and their record, kept in decoded.jsonl."""
         cell = self.cell
         if cell.max_new_tokens is not None:
-            _limit_lengths(tasks, cell.max_new_tokens)
+            limit_lengths(tasks, cell.max_new_tokens)
         model = MRPModel(
             self.backbone_path,
             self.head_path,
@@ -246,7 +246,7 @@ def load_tasks(
     return loaded
 
 
-def _limit_lengths(loaded: dict[str, Any], length: int) -> None:
+def limit_lengths(loaded: dict[str, Any], length: int) -> None:
     """Ask every loaded task for at most `length` new tokens an answer."""
     for task in loaded["tasks"].values():
         task.set_config("generation_kwargs", {"max_gen_toks": length}, update=True)

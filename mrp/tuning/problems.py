@@ -7,6 +7,7 @@ import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,13 @@ from mrp.decoding import Decoded, Decoder, make_mode
 from mrp.errors import UserError
 from mrp.evaluation.adapter import DTYPES, MRPModel
 from mrp.evaluation.requests import Request, answer_text, find_stop, raw_text
-from mrp.evaluation.run import DEFAULT_LENGTH, load_tasks, quiet_lm_eval, requests_of
+from mrp.evaluation.run import (
+    DEFAULT_LENGTH,
+    limit_lengths,
+    load_tasks,
+    quiet_lm_eval,
+    requests_of,
+)
 from mrp.evaluation.verdicts import Doc, judge
 from mrp.models import Head, load_head
 from mrp.schema import GENERATED
@@ -41,12 +48,18 @@ class Problem:
 
 
 def calibration(
-    model: MRPModel, tasks: Sequence[str], count: int, data_dir: Path | None, level: str
+    model: MRPModel,
+    tasks: Sequence[str],
+    count: int,
+    data_dir: Path | None = None,
+    level: str = "embedded",
+    max_new_tokens: int | None = None,
 ) -> list[Problem]:
     """`count` problems of each task, the tasks taking turns.
 
-    Without a data directory the generated tasks make new ones. Of a benchmark that has more they
-    are spread over all of it; one that has fewer gives what it has.
+    `max_new_tokens` goes before a task's own limit. Without a data directory the generated tasks
+    make new ones. Of a benchmark that has more they are spread over all of it; one that has fewer
+    gives what it has.
 
     Raises:
         UserError: unknown task or level, or missing data.
@@ -57,17 +70,14 @@ def calibration(
             build(made, SEED, count, level)
         for task in tasks:
             place = Path(made) if data_dir is None and task in GENERATED else data_dir
-            loaded = load_tasks([task], place)["tasks"][task]
-            instances = requests_of(loaded, model, None)
+            loaded = load_tasks([task], place)
+            if max_new_tokens is not None:
+                limit_lengths(loaded, max_new_tokens)
+            instances = requests_of(loaded["tasks"][task], model, None)
             stride = max(1, len(instances) / count)
             chosen = [instances[int(i * stride)] for i in range(min(count, len(instances)))]
             found.append([Problem(task, i.doc, model.request(*i.args)) for i in chosen])
-    return [
-        rows[number]
-        for number in range(max(map(len, found)))
-        for rows in found
-        if number < len(rows)
-    ]
+    return [problem for turn in zip_longest(*found) for problem in turn if problem is not None]
 
 
 class Bench:
@@ -107,7 +117,7 @@ class Bench:
         self, tasks: Sequence[str], count: int, data: Path | None, level: str, batch_size: int
     ) -> None:
         """Load the calibration problems, `batch_size` of them to a unit; a rest is left out."""
-        problems = calibration(self.model, tasks, count, data, level)
+        problems = calibration(self.model, tasks, count, data, level, self.limit)
         if len(problems) < 2 * batch_size:
             raise UserError(
                 f"--calibration {count}: {len(problems)} problems are less than two batches of "
@@ -161,10 +171,7 @@ class Bench:
         return Decoder(self.backbone, head, mode, len(self.chunks[0]))
 
     def _longest(self) -> int:
-        return max(self._length(problem) for chunk in self.chunks for problem in chunk)
-
-    def _length(self, problem: Problem) -> int:
-        return self.limit or problem.request.max_new_tokens
+        return max(p.request.max_new_tokens for chunk in self.chunks for p in chunk)
 
     def _decode(self, decoder: Decoder, chunk: Sequence[Problem]) -> tuple[list[Decoded], float]:
         """The answers in the order of the chunk, and the seconds they took."""
@@ -179,7 +186,7 @@ class Bench:
             found = list(
                 decoder.decode(
                     [problem.request.prompt for problem in chunk],
-                    [self._length(problem) for problem in chunk],
+                    [problem.request.max_new_tokens for problem in chunk],
                     stop if any(problem.request.until for problem in chunk) else None,
                 )
             )

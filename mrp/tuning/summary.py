@@ -37,15 +37,15 @@ def frontier(race: Race, chosen: Candidate) -> list[Candidate]:
     """
     facts = race.facts
     tested = [c for c in facts.seen if len(facts.outcomes(c)[0]) >= FEW or c.text == STATIC]
-    gain = {candidate: _gain(facts, candidate) for candidate in tested}
+    gains = {candidate: gain(facts, candidate) for candidate in tested}
     fast = {candidate: facts.ratio(candidate) for candidate in tested}
     rows = {
         one
         for one in tested
         if not any(
             fast[two] >= fast[one]
-            and gain[two] >= gain[one]
-            and (fast[two] > fast[one] or gain[two] > gain[one])
+            and gains[two] >= gains[one]
+            and (fast[two] > fast[one] or gains[two] > gains[one])
             for two in tested
         )
     }
@@ -56,7 +56,8 @@ def frontier(race: Race, chosen: Candidate) -> list[Candidate]:
     return sorted(rows | set(best.values()) | {STATIC, chosen}, key=facts.ratio)
 
 
-def _gain(facts: Facts, candidate: Candidate) -> float:
+def gain(facts: Facts, candidate: Candidate) -> float:
+    """Accuracy minus static's, as far as is known; that of no right answer if nothing is."""
     found = facts.difference(candidate)
     return -1.0 if found is None else found.value
 
