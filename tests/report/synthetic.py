@@ -37,6 +37,7 @@ grid:
   - {mode: dynamic, tau: [0.5, 0.6, 0.7, 0.8, 0.9]}
   - {mode: remask, head: k2, tau: [0.5, 0.6, 0.7, 0.8, 0.9], condition: [revealed, masked]}
   - {mode: remask, head: k2, tau: [0.5, 0.7, 0.9], rule: residual}
+  - {mode: wino, tau: [0.5, 0.7]}
 """
 
 # The same with more backbones, and with the ablations: seeds, depth, reveals, options.

@@ -133,6 +133,20 @@ def test_filters_narrow_all_tables_and_let_go_again(page: webdriver.Chrome) -> N
     assert everything.split()[0] == everything.split()[2]
 
 
+def test_other_modes_are_found_by_filter_and_by_words(page: webdriver.Chrome) -> None:
+    choose(page, "mode", "wino")
+    assert column(page, "others", "At") == [["τ = 0.5", "τ = 0.7"]] * 2
+    assert column(page, "speculative", "K") == []
+    assert page.find_element(By.ID, "shown").text.startswith("4 of ")
+    search = page.find_element(By.CSS_SELECTOR, "#filters input[type=search]")
+    search.send_keys("math 0.7")
+    assert column(page, "others", "At") == [["τ = 0.7"]]
+    page.find_element(By.CSS_SELECTOR, "#filters button").click()
+    search.send_keys("WINO")
+    assert column(page, "others", "At") == [["τ = 0.5", "τ = 0.7"]] * 2
+    assert [len(group) for group in column(page, "lossy", "Runs")] == [1]
+
+
 def copied(page: webdriver.Chrome, name: str, form: str) -> str:
     for button in page.find_elements(By.CSS_SELECTOR, f"#{name} .copy button"):
         if button.text == form:

@@ -10,7 +10,7 @@ from mrp.report.contrasts import Contrast, mean
 from mrp.report.findings.heads import listed
 from mrp.report.findings.place import Head, Place
 from mrp.report.findings.readings import Counted, Measured
-from mrp.report.settings import Line, setting_name
+from mrp.report.settings import Line, is_usual, setting_name
 from mrp.schema import LOSSLESS
 
 PAPER_GAIN = 1.26  # the smallest mean speedup that the paper reports of speculative decoding
@@ -130,7 +130,7 @@ def lattice_accepts_more(place: Place) -> Iterator[Measured]:
             chain = select(
                 place.rows, mode="speculative", head=row["head"], k=row["k"], cap=row["cap"]
             )
-            chain = chain[chain["head_source"] == row["head_source"]]
+            chain = chain[(chain["head_source"] == row["head_source"]) & is_usual(chain, ("cap",))]
             if not chain.empty:
                 gaps.append(place.tpf(row) - place.tpf(chain.iloc[0]))
         if gaps:

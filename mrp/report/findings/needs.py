@@ -72,7 +72,8 @@ def lattices(planned: Place) -> Iterator[Line]:
     rows = select(planned.rows, mode="lattice")
     yield from lines(rows)
     keys = {(row["head"], row["k"], row["cap"]) for _, row in rows.iterrows()}
-    for _, row in select(planned.rows, mode="speculative").iterrows():
+    chains = select(planned.rows, mode="speculative")
+    for _, row in chains[is_usual(chains, but=("cap",))].iterrows():
         if (row["head"], row["k"], row["cap"]) in keys:
             yield row
 
