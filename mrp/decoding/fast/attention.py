@@ -176,13 +176,23 @@ def _merge_kernel(
 
 
 class BlockAttention:
-    """Attention of one model's layers; holds the rotary table."""
+    """Attention of one model's layers; holds the rotary table.
+
+    An invariant one runs the same kernels, compiled alike, for any number of blocks and any length
+    of the cache, and never shares a block's keys among programs: their number would depend on both.
+    """
 
     def __init__(
-        self, q_heads: int, kv_heads: int, head_dim: int, cos: Tensor, sin: Tensor, eps: float
+        self,
+        heads: Heads,
+        cos: Tensor,
+        sin: Tensor,
+        eps: float,
+        *,
+        invariant: bool = False,
     ) -> None:
         """Take the rotary table: cos and sin [length, head_dim] of every position of the cache."""
-        self.heads, self.eps = Heads(q_heads, kv_heads, head_dim), eps
+        self.heads, self.eps, self.invariant = heads, eps, invariant
         self.cos, self.sin = cos, sin
         self.multiprocessors = multiprocessors(cos)
 
@@ -210,7 +220,17 @@ class BlockAttention:
             [M * B, Hq * D].
         """
         queries = rotate_and_store(
-            parts, q_norm, k_norm, self.cos, self.sin, blocks, keys, values, self.heads, self.eps
+            parts,
+            q_norm,
+            k_norm,
+            self.cos,
+            self.sin,
+            blocks,
+            keys,
+            values,
+            self.heads,
+            self.eps,
+            self.invariant,
         )
         return self._attend(queries, blocks, keys, values)
 
@@ -243,7 +263,7 @@ class BlockAttention:
             heads.size**-0.5 * 1.4426950408889634,  # the kernel works with powers of two
             keys.shape[1],
             SHADOWS=blocks.shadow is not None,
-            ALONE=count == 1,
+            ALONE=count == 1 and not self.invariant,
             BLOCK=block,
             Q_HEADS=heads.queries,
             KV_HEADS=heads.keys,
@@ -252,7 +272,7 @@ class BlockAttention:
             LINES=lines,
             TILE=TILE,
             SPLIT=splits > 1,
-            num_warps=_warps(lines, count),
+            num_warps=4 if self.invariant else _warps(lines, count),
             num_stages=STAGES,
             **overlap(),
         )
@@ -281,6 +301,8 @@ class BlockAttention:
         Small passes all split alike, so that a block's result there does not depend on which
         other blocks stand beside it.
         """
+        if self.invariant:
+            return 1
         pairs = max(count, FEW_BLOCKS) * self.heads.keys
         wanted = (2 if count <= FEW_BLOCKS else 1) * self.multiprocessors // pairs
         return max(1, min(MAX_SPLITS, wanted, -(-keys // TILE)))

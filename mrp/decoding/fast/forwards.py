@@ -11,7 +11,6 @@ from typing import cast
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from mrp.decoding.blocks import Blocks
 from mrp.decoding.cache import KVCache
@@ -19,6 +18,7 @@ from mrp.decoding.fast import vocabulary
 from mrp.decoding.fast.attention import BlockAttention
 from mrp.decoding.fast.norms import Normed, embed_norm, norm, residual_norm
 from mrp.decoding.fast.products import gated_product, product, suits
+from mrp.decoding.fast.rotary import Heads
 from mrp.decoding.fast.weights import LayerWeights, layer_weights
 from mrp.decoding.picks import Picks
 from mrp.models.head import Head
@@ -29,23 +29,29 @@ class Stack:
     """Decoder layers over a cache, from the first norm to the last."""
 
     def __init__(
-        self, config: BackboneConfig, layers: nn.ModuleList, last_norm: Tensor, cache: KVCache
+        self,
+        config: BackboneConfig,
+        layers: nn.ModuleList,
+        last_norm: Tensor,
+        cache: KVCache,
+        *,
+        invariant: bool = False,
     ) -> None:
+        """Prepare the layers; `invariant`: see `FastForwards`."""
         self.layers: list[LayerWeights] = [
             layer_weights(cast(DecoderLayer, layer)) for layer in layers
         ]
         self.norms = [layer.attention_norm for layer in self.layers[1:]] + [last_norm]
-        self.cache, self.eps = cache, config.rms_norm_eps
+        self.cache, self.eps, self.invariant = cache, config.rms_norm_eps, invariant
         length, dtype = cache.keys[0].shape[1], cache.keys[0].dtype
         positions = torch.arange(length, device=cache.keys[0].device)[None]
         cos, sin = rotary(positions, config.head_dim, config.rope_theta, dtype)
         self.attention = BlockAttention(
-            config.num_attention_heads,
-            config.num_key_value_heads,
-            config.head_dim,
+            Heads(config.num_attention_heads, config.num_key_value_heads, config.head_dim),
             cos[0, 0].contiguous(),
             sin[0, 0].contiguous(),
             config.rms_norm_eps,
+            invariant=invariant,
         )
 
     def __call__(self, residual: Tensor, normed: Normed, blocks: Blocks) -> Tensor:
@@ -59,21 +65,25 @@ class Stack:
         Returns:
             The output after the last norm, [M * B, H].
         """
+        invariant = self.invariant
+        if invariant and blocks.shadow is None:  # one kernel with shadows and without
+            blocks = blocks._replace(shadow=torch.zeros_like(blocks.row, dtype=torch.bool))
         blocks = blocks.each(Tensor.contiguous)
-        defer = suits(residual, self.layers[0].gate_up) and suits(residual, self.layers[0].qkv)
+        weights = (self.layers[0].gate_up, self.layers[0].qkv)
+        defer = not invariant and all(suits(residual, weight) for weight in weights)
         for index, layer in enumerate(self.layers):
             mixed = self.attention(
-                product(normed, layer.qkv, self.eps),
+                product(normed, layer.qkv, self.eps, invariant=invariant),
                 layer.q_norm,
                 layer.k_norm,
                 blocks,
                 self.cache.keys[index],
                 self.cache.values[index],
             )
-            parts = product(Normed(mixed), layer.out, self.eps)
+            parts = product(Normed(mixed), layer.out, self.eps, invariant=invariant)
             residual, normed = residual_norm(parts, residual, layer.mlp_norm, self.eps, defer)
-            gated = gated_product(normed, layer.gate_up, self.eps)
-            parts = product(Normed(gated), layer.down, self.eps)
+            gated = gated_product(normed, layer.gate_up, self.eps, invariant=invariant)
+            parts = product(Normed(gated), layer.down, self.eps, invariant=invariant)
             defer = defer and index + 1 < len(self.layers)
             residual, normed = residual_norm(parts, residual, self.norms[index], self.eps, defer)
         return normed.values
@@ -84,7 +94,10 @@ class FastForwards:
 
     Construction merges the models' q/k/v and gate/up weights in place (the modules go on working).
     In bf16 up to 64 rows run on kernels that read the weights at the memory's speed; a row's result
-    there does not depend on the rows beside it. More rows, and fp32, use the library's products.
+    there does not depend on the rows beside it. More rows, and fp32, use the library's products,
+    where it does. With `invariant` it never does, at some cost in speed: the products are those of
+    `invariant_product`, and attention and norms divide their work alike for any number of blocks.
+    A `shortlist` may still break exact ties among its last tokens otherwise.
     """
 
     def __init__(
@@ -93,17 +106,24 @@ class FastForwards:
         head: Head | None,
         cache: KVCache,
         head_cache: KVCache | None,
+        *,
+        invariant: bool = False,
     ) -> None:
         """Prepare the models; `head_cache` is needed where there is a head."""
         trunk, config = backbone.model, backbone.config
         self.mask_id, self.eps = config.mask_token_id, config.rms_norm_eps
         self.embedding = trunk.embed_tokens.weight.detach()
         self.vocabulary = backbone.lm_head.weight.detach()
-        self.trunk = Stack(config, trunk.layers, trunk.norm.weight.detach(), cache)
+        self.invariant = invariant
+        self.trunk = Stack(
+            config, trunk.layers, trunk.norm.weight.detach(), cache, invariant=invariant
+        )
         self.head_module = head
         if head is not None:
             assert head_cache is not None
-            self.head_stack = Stack(config, head.layers, head.norm.weight.detach(), head_cache)
+            self.head_stack = Stack(
+                config, head.layers, head.norm.weight.detach(), head_cache, invariant=invariant
+            )
 
     def backbone(self, blocks: Blocks, wanted: Tensor | None = None) -> Tensor:
         """The backbone's final normed hidden states [M, B, H], wanted or not; writes its cache."""
@@ -127,7 +147,9 @@ class FastForwards:
         )
         norm(hidden.reshape(rows, size), head.hnorm.weight.detach(), self.eps, out=fused[:, size:])
         residual, normed = residual_norm(
-            product(Normed(fused), head.eh_proj.weight.detach(), self.eps),
+            product(
+                Normed(fused), head.eh_proj.weight.detach(), self.eps, invariant=self.invariant
+            ),
             None,
             self.head_stack.layers[0].attention_norm,
             self.eps,
@@ -137,7 +159,7 @@ class FastForwards:
 
     def logits(self, hidden: Tensor) -> Tensor:
         """W h of hidden [..., H]: [..., V], minus infinity at the mask token."""
-        logits = F.linear(hidden, self.vocabulary)
+        logits = vocabulary.logits_of(hidden, self.vocabulary, self.invariant)
         logits[..., self.mask_id] = -torch.inf
         return logits
 
@@ -177,7 +199,7 @@ class FastForwards:
 
     def _tiles(self, hidden: Tensor) -> vocabulary.Tiles:
         rows = hidden.reshape(-1, hidden.shape[-1])
-        return vocabulary.tiles_of_product(rows, self.vocabulary, self.mask_id)
+        return vocabulary.tiles_of_product(rows, self.vocabulary, self.mask_id, self.invariant)
 
     def _likeliest(self, tiles: vocabulary.Tiles, hidden: Tensor, count: int) -> Tensor:
         shape = (*hidden.shape[:-1], count)

@@ -5,7 +5,8 @@ y = x W^T with x [R, K] of few rows and W [N, K] is bound by reading W. The kern
 transpose, W x^T, so that W's rows fill the tensor cores' long side and x's few rows the short one.
 A program takes 64 rows of W and, where N alone gives too few programs to keep the memory busy, a
 part of K ("split"); whoever reads the result adds the parts up, in their order, as part of what it
-does anyway. More rows, and fp32, go to the library's product.
+does anyway. More rows, and fp32, go to the library's product, whose order of summation depends on
+the number of rows; or, for results that do not, all of them to `invariant_product`.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from torch import Tensor
 from torch.nn import functional as F
 from triton.tools.tensor_descriptor import TensorDescriptor
 
+from mrp.decoding.fast.invariant import invariant_product
 from mrp.decoding.fast.launch import announce, multiprocessors, overlap, wait
 from mrp.decoding.fast.norms import Normed
 
@@ -147,7 +149,9 @@ def _gate_kernel(
     tl.store(out, _silu_product(gate, up, OUT.dtype.element_ty), mask=inside)
 
 
-def product(x: Normed, weight: Tensor, eps: float, splits: int | None = None) -> Tensor:
+def product(
+    x: Normed, weight: Tensor, eps: float, splits: int | None = None, *, invariant: bool = False
+) -> Tensor:
     """x W^T in parts that add up to it.
 
     Args:
@@ -155,15 +159,19 @@ def product(x: Normed, weight: Tensor, eps: float, splits: int | None = None) ->
         weight: W [N, K], contiguous.
         eps: of the deferred norm.
         splits: overrides the choice for this shape.
+        invariant: whether a row's result must not depend on their number; no norm is deferred then.
 
     Returns:
         [S, R, N]: S fp32 parts, or the library's product (S = 1, the dtype of x).
     """
     values = x.values
     rows, (size_n, size_k) = values.shape[0], weight.shape
-    if not suits(values, weight):
+    if not invariant and not suits(values, weight):
         return F.linear(values, weight).unsqueeze(0)
     splits = splits or choose_splits(size_n, size_k, multiprocessors(values))
+    if invariant:
+        assert x.squares is None
+        return invariant_product(values, weight, splits)
     parts = torch.empty((splits, rows, size_n), device=values.device, dtype=torch.float32)
     scale = scale_of(x)
     padded = padded_rows(rows)
@@ -190,13 +198,14 @@ def product(x: Normed, weight: Tensor, eps: float, splits: int | None = None) ->
     return parts
 
 
-def gated_product(x: Normed, weight: Tensor, eps: float) -> Tensor:
+def gated_product(x: Normed, weight: Tensor, eps: float, *, invariant: bool = False) -> Tensor:
     """SiLU(x G^T) * (x U^T).
 
     Args:
         x: [R, K]; its norm may be deferred where the product `suits`.
         weight: G above U, [2 I, K], contiguous.
         eps: of the deferred norm.
+        invariant: see `product`.
 
     Returns:
         [R, I], the dtype of x.
@@ -204,7 +213,7 @@ def gated_product(x: Normed, weight: Tensor, eps: float) -> Tensor:
     values = x.values
     rows, size, size_k = values.shape[0], weight.shape[0] // 2, weight.shape[1]
     out = torch.empty((rows, size), device=values.device, dtype=values.dtype)
-    if suits(values, weight) and fuses(size, multiprocessors(values)):
+    if not invariant and suits(values, weight) and fuses(size, multiprocessors(values)):
         scale = scale_of(x)
         padded, columns = padded_rows(rows), TILE_K // 2
         _gated_product_kernel[(size // TILE_N,)](
@@ -226,7 +235,7 @@ def gated_product(x: Normed, weight: Tensor, eps: float) -> Tensor:
             **overlap(),
         )
         return out
-    parts = product(x, weight, eps)
+    parts = product(x, weight, eps, invariant=invariant)
     block = 1024
     _gate_kernel[(rows, triton.cdiv(size, block))](
         parts, out, rows, size, SPLITS=parts.shape[0], BLOCK=block, num_warps=4, **overlap()
@@ -269,7 +278,7 @@ def choose_splits(size_n: int, size_k: int, processors: int) -> int:
     With fewer, those that start early would crowd onto the multiprocessors that are free first. It
     does not depend on the number of rows: a row's result is the same beside any others.
     """
-    return max(1, min(16, 2 * processors // (size_n // TILE_N), size_k // (2 * TILE_K)))
+    return max(1, min(16, 2 * processors // -(-size_n // TILE_N), size_k // (2 * TILE_K)))
 
 
 def fuses(size: int, processors: int) -> bool:

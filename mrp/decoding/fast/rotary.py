@@ -117,6 +117,7 @@ def rotate_and_store(
     values: Tensor,
     heads: Heads,
     eps: float,
+    invariant: bool,
 ) -> Tensor:
     """Split a layer's merged projection; its keys and values go to the cache.
 
@@ -132,6 +133,7 @@ def rotate_and_store(
         values: the same of the values.
         heads: Hq, Hkv and D.
         eps: of both norms.
+        invariant: whether the work is divided alike for any number of blocks.
 
     Returns:
         The queries, [M * B, Hq * D].
@@ -140,7 +142,7 @@ def rotate_and_store(
     count, block = blocks.ids.shape
     queries = torch.empty((rows, heads.queries * heads.size), device=parts.device, dtype=keys.dtype)
     # Few rows: small programs for a short wait. Many: fewer, larger ones, for their number.
-    limit, warps = (2, 2) if count <= FEW_BLOCKS else (4, 1)
+    limit, warps = (2, 2) if count <= FEW_BLOCKS and not invariant else (4, 1)
     group = _common_power_of_two(heads.queries, heads.keys, limit)
     _rotate_and_store_kernel[(rows, (heads.queries + 2 * heads.keys) // group)](
         parts,

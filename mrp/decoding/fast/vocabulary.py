@@ -20,6 +20,7 @@ from torch import Tensor
 from torch.nn import functional as F
 from triton.tools.tensor_descriptor import TensorDescriptor
 
+from mrp.decoding.fast.invariant import invariant_product
 from mrp.decoding.fast.launch import announce, overlap, wait
 from mrp.decoding.fast.products import TILE_K, padded_rows, suits
 from mrp.decoding.picks import Picks
@@ -167,10 +168,19 @@ def _listed_logits_kernel(
     tl.store(LOGITS + row * count + place, logits, mask=place < count)
 
 
-def tiles_of_product(hidden: Tensor, weight: Tensor, mask_id: int) -> Tiles:
+def logits_of(hidden: Tensor, weight: Tensor, invariant: bool) -> Tensor:
+    """The logits W h of hidden [..., H]: [..., V]; `invariant`: see `product`."""
+    if not invariant:
+        return F.linear(hidden, weight)
+    rows = hidden.reshape(-1, hidden.shape[-1])
+    logits = invariant_product(rows, weight, dtype=hidden.dtype)
+    return logits.view(*hidden.shape[:-1], len(weight))
+
+
+def tiles_of_product(hidden: Tensor, weight: Tensor, mask_id: int, invariant: bool) -> Tiles:
     """Tiles of the logits W h of hidden [R, H]; the mask token's count as minus infinity."""
-    if not suits(hidden, weight):
-        return tiles_of_logits(F.linear(hidden, weight), mask_id)
+    if invariant or not suits(hidden, weight):
+        return tiles_of_logits(logits_of(hidden, weight, invariant), mask_id)
     rows, (size, size_k) = hidden.shape[0], weight.shape
     tiles = _new_tiles(hidden, size // TILE)
     padded = padded_rows(rows)
