@@ -82,7 +82,9 @@ def explain(error: Exception, out: object = None) -> tuple[str | None, int]:
     if isinstance(error, UserError):
         return str(error), 2
     # torch's class by name: importing torch here would slow every command down.
-    if type(error).__name__ == "OutOfMemoryError" or isinstance(error, MemoryError):
+    kind = type(error).__name__
+    on_cpu = kind == "RuntimeError" and "DefaultCPUAllocator" in str(error)
+    if kind == "OutOfMemoryError" or on_cpu or isinstance(error, MemoryError):
         return (
             "out of memory: lower batch_size (suite: decoding.batch_size or train.batch_size), "
             "or wait until the device is free",

@@ -112,6 +112,7 @@ class OutOfMemoryError(RuntimeError):
         (UserError("head: there is none"), 2, "mrp: error: head: there is none"),
         (OutOfMemoryError("CUDA out of memory. Tried"), 1, "mrp: error: out of memory: lower"),
         (MemoryError(), 1, "mrp: error: out of memory: lower"),
+        (RuntimeError("DefaultCPUAllocator: can't allocate"), 1, "error: out of memory: lower"),
         (OSError(errno.ENOSPC, "No space left on device", "a/b"), 1, "error: a/b: no space left"),
         (
             PermissionError(errno.EACCES, "Permission denied", "c"),
@@ -144,6 +145,9 @@ def test_bugs_and_debug_show_the_traceback(monkeypatch: pytest.MonkeyPatch) -> N
         cli.main(["fail", "--debug"])
 
 
+BENCH = ["bench", "--shape", "tiny", "--device", "cpu"]
+
+
 @pytest.mark.parametrize(
     ("arguments", "line"),
     [
@@ -153,6 +157,24 @@ def test_bugs_and_debug_show_the_traceback(monkeypatch: pytest.MonkeyPatch) -> N
         (["grid", "--threads", "0"], "'0' is no whole number of at least 1"),
         (["generate", "  "], "prompt: it is empty"),
         (["generate", "--delta", "1", "--mode", "remask", "x"], "--delta: only --rule residual"),
+        (["generate", "--head-variant", "k2", "x"], "--head-variant: says how --head was trained"),
+        (["pack", "--suite", "micro", "--heads", "train"], "are of --records DIR"),
+        (["pack", "--suite", "micro", "--command", "x"], "are of --records DIR"),
+        ([*BENCH, "--batch", "1" + "0" * 20], "at least 1, at most 999999"),
+        ([*BENCH, "--prompt-length", "1" + "0" * 20], "0: at least 1, at most 999999"),
+        ([*BENCH, "--bandwidth", "0"], "--bandwidth 0.0: above 0 and finite"),
+        ([*BENCH, "--teraflops", "nan"], "--teraflops nan: above 0 and finite"),
+        ([*BENCH, "--mode", "dynamic,tau=.5,tau=.6"], "tau is given twice"),
+        (
+            [*BENCH, "--mode", "wino,tau=.5", "--mode", "wino,tau=.5"],
+            "'wino,tau=.5' is given twice",
+        ),
+        ([*BENCH, "--mode", "dynamic,tau=much"], "tau='much' must be a number"),
+        ([*BENCH, "--divergence"], "--divergence: no mode to compare"),
+        ([*BENCH, "--prompts", "x"], "--prompts: goes with --backbone DIR"),
+        ([*BENCH, "--head", "x"], "--head: goes with --backbone DIR"),
+        ([*BENCH, "--head-variant", "k2"], "--head-variant: says how"),
+        ([*BENCH, "--out", "mrp"], "--out mrp: is a folder: name a file"),
         (["eval", "--tasks", "mini_math,mini_math"], "a task is given twice"),
         (["eval", "--speed-prompts", "-1"], "--speed-prompts -1"),
         (["data", "--suite", "micro", "--out", "Snakefile"], "Snakefile: file exists; a folder"),

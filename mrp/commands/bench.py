@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from mrp.models import Head
 
 NAME = "bench"
+MOST = 999_999  # of any number of things: more than fit anywhere
 HELP = "measure speed: modes side by side, forwards by role, distance to the hardware's limit"
 
 
@@ -80,9 +81,7 @@ def run(args: argparse.Namespace) -> None:
         raise UserError("give --shape NAME (random weights) or --backbone DIR, one of the two")
     if args.baseline not in ("static", "eager-loop"):
         raise UserError(f"--baseline {args.baseline!r}: choose static or eager-loop")
-    for flag in ("prompt_length", "new_tokens", "repeats", "chunks"):
-        if getattr(args, flag) < 1:
-            raise UserError(f"--{flag.replace('_', '-')} {getattr(args, flag)}: at least 1")
+    _check(args)
     with lease(args.device) as device:
         result, lines = _measure(args, device)
     print("\n".join(lines))
@@ -90,6 +89,31 @@ def run(args: argparse.Namespace) -> None:
         from mrp.io import atomic_write_text
 
         atomic_write_text(args.out, json.dumps(result, indent=1) + "\n")
+
+
+def _check(args: argparse.Namespace) -> None:
+    """Raise UserError for a flag that is out of range, or lacks the one that it goes with."""
+    for flag in ("prompt_length", "new_tokens", "repeats", "chunks"):
+        value = getattr(args, flag)
+        if not 1 <= value <= MOST:
+            raise UserError(f"--{flag.replace('_', '-')} {value}: at least 1, at most {MOST}")
+    for flag in ("bandwidth", "teraflops"):
+        value = getattr(args, flag)
+        if value is not None and not 0 < value < float("inf"):
+            raise UserError(f"--{flag} {value}: above 0 and finite, or leave it out to measure it")
+    twice = [text for text in args.mode if args.mode.count(text) > 1]
+    if twice:
+        raise UserError(f"--mode {twice[0]!r} is given twice: name each once")
+    if args.divergence and not args.mode:
+        raise UserError("--divergence: no mode to compare with static: add --mode NAME")
+    if args.backbone is None:
+        for flag in ("head", "prompts"):
+            if getattr(args, flag) is not None:
+                raise UserError(f"--{flag}: goes with --backbone DIR; --shape has random ones")
+    if args.head is None and args.head_variant is not None:
+        raise UserError("--head-variant: says how --head was trained: add --head DIR")
+    if args.out is not None and args.out.is_dir():
+        raise UserError(f"--out {args.out}: is a folder: name a file")
 
 
 def _measure(args: argparse.Namespace, device_name: str) -> tuple[dict[str, Any], list[str]]:
@@ -147,8 +171,10 @@ def _batches(text: str) -> list[int]:
         sizes = [int(part) for part in text.split(",")]
     except ValueError:
         sizes = [0]
-    if min(sizes) < 1:
-        raise UserError(f"--batch {text!r}: whole numbers of at least 1, such as 1,16")
+    if min(sizes) < 1 or max(sizes) > MOST:
+        raise UserError(
+            f"--batch {text!r}: whole numbers of at least 1, at most {MOST}: such as 1,16"
+        )
     return sizes
 
 
@@ -162,6 +188,8 @@ def _mode(text: str) -> tuple[str, Mode]:
         key, equals, value = knob.partition("=")
         if not equals:
             raise UserError(f"--mode {text!r}: {knob!r} must read KNOB=VALUE, such as k=3")
+        if key in options:
+            raise UserError(f"--mode {text!r}: {key} is given twice: leave one of the two out")
         options[key] = _value(value)
     return text, make_mode(name, **options)
 

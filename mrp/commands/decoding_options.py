@@ -174,12 +174,16 @@ def knobs(args: argparse.Namespace) -> dict[str, Any]:
     """The knobs that were given.
 
     Raises:
-        UserError: --delta without the rule that reads it.
+        UserError: --delta without the rule that reads it, or --head-variant without a head.
     """
     from mrp.schema import OPTIONS
 
     if args.delta is not None and args.mode == "remask" and args.rule != "residual":
         raise UserError("--delta: only --rule residual uses it; add that or leave --delta out")
+    if args.head_variant is not None and args.head is None:
+        raise UserError(
+            "--head-variant: says how --head was trained: add --head DIR or leave it out"
+        )
     return {name: getattr(args, name) for name in OPTIONS if getattr(args, name) is not None}
 
 

@@ -72,6 +72,8 @@ def run(args: argparse.Namespace) -> None:
         if manifest["of_other_code"]:
             print(f"note: {manifest['of_other_code']} of them by other code than what is here")
         return
+    if args.heads != "released" or args.command:
+        raise UserError("--heads and --command are of --records DIR: add it, or leave them out")
     out = args.out or Path(f"{name}.tar.gz")
     manifest = pack(args.results, name, out, weights=not args.no_weights)
     megabytes = out.stat().st_size / 1e6
