@@ -344,9 +344,3 @@ def _spread(values: Sequence[float], prior: float) -> float:
     mean = sum(values) / len(values)
     squares = sum((value - mean) ** 2 for value in values)
     return math.sqrt((squares + PRIOR * prior**2) / (len(values) - 1 + PRIOR))
-
-
-def choose(facts: Facts, candidates: Sequence[Candidate]) -> Candidate:
-    """The fastest that is good enough where every candidate has decoded everything."""
-    good = [candidate for candidate in candidates if facts.verdict(candidate) == "good"]
-    return max(good, key=facts.ratio)

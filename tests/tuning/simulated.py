@@ -1,4 +1,7 @@
-"""A decoder that is not there: speeds and losses drawn at random, in the shape that modes have."""
+"""A decoder that is not there: speeds and losses drawn at random, in the shape that modes have.
+
+And what it is for: the answer of an exhaustive search, which the race has to find.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,7 @@ import random
 from collections.abc import Sequence
 
 from mrp.tuning.candidates import STATIC, Candidate, Chain
-from mrp.tuning.race import Seen
+from mrp.tuning.race import Facts, Seen
 
 TOKENS = 60  # of each answer
 
@@ -54,3 +57,9 @@ class Simulated:
         fragile = random.Random(f"{self.seed} {self.kind.get(text)} {unit}").random()
         right = self.right[unit] and fragile >= self.loss[text]
         return Seen((right,), TOKENS, TOKENS, forwards, seconds)
+
+
+def exhaustive(facts: Facts, candidates: Sequence[Candidate]) -> Candidate:
+    """The fastest that is good enough, where every candidate has answered all problems."""
+    good = [candidate for candidate in candidates if facts.verdict(candidate) == "good"]
+    return max(good, key=facts.ratio)

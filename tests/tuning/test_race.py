@@ -7,8 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mrp.tuning.candidates import STATIC, Candidate, chains
-from mrp.tuning.race import Facts, Race, Seen, Target, choose
-from tests.tuning.simulated import Simulated
+from mrp.tuning.race import Facts, Race, Seen, Target
+from tests.tuning.simulated import Simulated, exhaustive
 
 UNITS = 48
 CLOSE = 0.97  # of the best speed: the race takes speeds for equal that differ by noise
@@ -20,7 +20,7 @@ def everything(target: Target, decoder: Simulated, units: int = UNITS) -> tuple[
     facts, candidates = Facts(target, units), [STATIC, *(m for row in rows for m in row.members)]
     for candidate in candidates:
         facts.add(candidate, decoder(candidate, range(units)))
-    return facts, choose(facts, candidates)
+    return facts, exhaustive(facts, candidates)
 
 
 # The same draws every time: the bounds are statistical, and one race in many may lose.
