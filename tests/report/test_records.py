@@ -66,8 +66,8 @@ def test_the_manifest_tells_the_origin(packed: Path) -> None:
     assert manifest["device"] == ["cpu"]
     assert manifest["git"] == ["0123456789abcdef0123456789abcdef01234567"]
     assert manifest["command"] == "snakemake"
-    assert manifest["jobs"] == 47
-    assert manifest["answers"] == 47 * 2 * N
+    assert manifest["jobs"] == 49
+    assert manifest["answers"] == 49 * 2 * N
     assert set(manifest["absent"]) == {MISSING, FAILED}
     assert manifest["of_other_code"] == 0
     assert len(manifest["suite_sha256"]) == 64
@@ -134,6 +134,6 @@ def test_the_command(written: Written, tmp_path: Path, capsys: pytest.CaptureFix
     pack.add_arguments(parser)
     words = ["--suite", written.suite_file, "--results", written.results, "--records", tmp_path]
     pack.run(parser.parse_args(list(map(str, words))))
-    assert f"{47 * 2 * N} answers of 47 jobs" in capsys.readouterr().out
+    assert f"{49 * 2 * N} answers of 49 jobs" in capsys.readouterr().out
     with pytest.raises(UserError, match="leave out --out"):
         pack.run(parser.parse_args([*map(str, words), "--out", "x.tar.gz"]))
