@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
@@ -31,9 +30,6 @@ from mrp.schema import GENERATED
 from mrp.speed.interleave import Contender, compare, interleave, synchronize
 from mrp.tuning.candidates import STATIC, Candidate
 from mrp.tuning.race import Seen
-from mrp.turns import alone
-
-logger = logging.getLogger(__name__)
 
 SEED = 1  # of generated problems: none of the test sets, which have 0
 
@@ -180,18 +176,17 @@ class Bench:
             until = chunk[index].request.until
             return bool(until) and find_stop(raw_text(self.model.tokenizer, ids), until) is not None
 
-        with alone():
-            synchronize(self.device)
-            start = time.perf_counter()
-            found = list(
-                decoder.decode(
-                    [problem.request.prompt for problem in chunk],
-                    [problem.request.max_new_tokens for problem in chunk],
-                    stop if any(problem.request.until for problem in chunk) else None,
-                )
+        synchronize(self.device)
+        start = time.perf_counter()
+        found = list(
+            decoder.decode(
+                [problem.request.prompt for problem in chunk],
+                [problem.request.max_new_tokens for problem in chunk],
+                stop if any(problem.request.until for problem in chunk) else None,
             )
-            synchronize(self.device)
-            seconds = time.perf_counter() - start
+        )
+        synchronize(self.device)
+        seconds = time.perf_counter() - start
         self.seconds += seconds
         return sorted(found, key=lambda decoded: decoded.index), seconds
 
