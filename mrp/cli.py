@@ -17,6 +17,7 @@ from typing import NoReturn
 from mrp import __version__
 from mrp.commands import load_commands
 from mrp.errors import UserError
+from mrp.source import no_python
 
 EXAMPLE = """\
 examples:
@@ -81,6 +82,8 @@ def explain(error: Exception, out: object = None) -> tuple[str | None, int]:
     """
     if isinstance(error, UserError):
         return str(error), 2
+    if isinstance(error, SyntaxError) and error.filename:  # a mode or task of the user's own
+        return no_python(error.filename, error), 2
     # torch's class by name: importing torch here would slow every command down.
     kind = type(error).__name__
     on_cpu = kind == "RuntimeError" and "DefaultCPUAllocator" in str(error)

@@ -8,11 +8,15 @@ from __future__ import annotations
 import ast
 import hashlib
 import json
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import mrp
+from mrp.errors import UserError
+
+T = TypeVar("T")
 
 # As file patterns inside mrp. What decodes depends on the mode: see `mode_code`.
 DECODE_CODE = (
@@ -41,10 +45,28 @@ def code_version(*patterns: str) -> str:
     versions = {}
     for file in files:
         if file.suffix == ".py":
-            versions[str(file.relative_to(root))] = _program_version(file.read_bytes())
+            versions[str(file.relative_to(root))] = _of_program(file, _program_version)
         elif file.suffix != ".pyc":
             versions[str(file.relative_to(root))] = hashlib.sha256(file.read_bytes()).hexdigest()
     return short_digest(versions)
+
+
+def _of_program(path: Path, read: Callable[[bytes], T]) -> T:
+    """What `read` makes of a Python file.
+
+    Raises:
+        UserError: it is none, as a mode or a task of the user's own may be; names the line.
+    """
+    try:
+        return read(path.read_bytes())
+    except (SyntaxError, ValueError) as error:
+        raise UserError(no_python(path, error)) from None
+
+
+def no_python(path: Path | str, error: SyntaxError | ValueError) -> str:
+    """What to say of a file that is no Python program."""
+    line, what = getattr(error, "lineno", None), getattr(error, "msg", error)
+    return f"{path}: no valid Python{f' at line {line}' if line else ''}: {what}: correct it"
 
 
 @cache
@@ -64,7 +86,7 @@ def reached_files(*files: str) -> frozenset[str]:
         if file in found:
             continue
         found.add(file)
-        for node in ast.walk(ast.parse((root / file).read_bytes())):
+        for node in ast.walk(_of_program(root / file, ast.parse)):
             if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("mrp."):
                 module = (node.module or "").removeprefix("mrp.").replace(".", "/")
                 names = [module, *(f"{module}/{alias.name}" for alias in node.names)]
@@ -81,7 +103,7 @@ def mode_code(mode: str) -> tuple[str, ...]:
     """
     folder = Path(mrp.__file__).parent / "decoding" / "modes"
     named = f'name: ClassVar[str] = "{mode}"'
-    own = [path.name for path in folder.glob("*.py") if named in path.read_text("utf-8")]
+    own = [path.name for path in folder.glob("*.py") if named in path.read_text("utf-8", "replace")]
     starts = [f"decoding/modes/{name}" for name in ("base.py", "static.py", *own)]
     files = sorted(file for file in reached_files(*starts) if file.startswith("decoding/modes/"))
     return ("decoding/*.py", "decoding/fast/*.py", *files)

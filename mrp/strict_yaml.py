@@ -37,14 +37,14 @@ _Loader.add_implicit_resolver(
 )
 
 
-def read_yaml(path: Path) -> Any:
-    """The value in a YAML file.
+def read_yaml(path: Path, loader: type[yaml.SafeLoader] = _Loader) -> Any:
+    """The value in a YAML file; another `loader` may know more tags and allow a key twice.
 
     Raises:
         UserError: it is no valid YAML or gives a key twice; names the place.
     """
     try:
-        return yaml.load(path.read_text("utf-8"), _Loader)
+        return yaml.load(path.read_text("utf-8"), loader)
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark
         where = f" at line {mark.line + 1}, column {mark.column + 1}" if mark else ""

@@ -8,6 +8,7 @@ import pytest
 
 import mrp
 from mrp import grid
+from mrp.errors import UserError
 from mrp.schema import MODES
 from mrp.source import (
     DATA_CODE,
@@ -110,6 +111,16 @@ def test_a_modes_code_is_its_own_file_with_what_that_builds_on() -> None:
     for mode in MODES:
         assert files(mode) >= shared
         assert mode == "static" or files(mode) > shared, f"{mode}: its file is not found"
+
+
+@pytest.mark.parametrize("source", ["def round(:\n", "x = 1\n  y = 2\n", "a\0b"])
+def test_a_file_that_is_no_program_is_named(package: Path, source: str) -> None:
+    package.with_name("broken.py").write_text(source)
+    for ask in (lambda: code_version("models/*.py"), lambda: reached_files("models/broken.py")):
+        code_version.cache_clear()
+        reached_files.cache_clear()
+        with pytest.raises(UserError, match=r"broken\.py: no valid Python.*: correct it$"):
+            ask()
 
 
 def test_guests_code_counts_for_tasks_that_run_programs(

@@ -41,7 +41,7 @@ from mrp.evaluation.record import (
 )
 from mrp.evaluation.requests import parse_settings
 from mrp.evaluation.scores import score_run
-from mrp.evaluation.tasks import TASKS_DIR
+from mrp.evaluation.tasks import TASKS_DIR, blamed, check_documents, check_task
 from mrp.io import sha256_file
 from mrp.memory import with_halved_batch
 from mrp.models import resolved_revision
@@ -123,6 +123,8 @@ def run_job(
     with quiet_lm_eval():
         tasks = load_tasks(cell.tasks, data_dir)
         documents = {task: list(tasks["tasks"][task].test_docs()) for task in cell.tasks}
+        for task in cell.tasks:
+            check_documents(task, documents[task])
         data = {task: describe_data(task, data_dir, documents[task]) for task in cell.tasks}
         job = Job(cell, Path(backbone_path), head_path and Path(head_path), data, device)
         decoded = job.kept(out_dir) or job.decode(tasks, out_dir)
@@ -231,18 +233,16 @@ def load_tasks(
     """Our lm-eval tasks by name; `metadata` replaces values of the task files' own.
 
     Raises:
-        UserError: there is no such task, or its data is missing.
+        UserError: there is no such task, its file is damaged, or its data is missing.
     """
     metadata = {**(metadata or {}), **({"data_dir": str(data_dir)} if data_dir else {})}
     manager = TaskManager(include_path=str(TASKS_DIR), include_defaults=False, metadata=metadata)
     if not names:
         raise UserError(f"no task is named: choose among {', '.join(manager.all_tasks)}")
     for name in names:
-        if name not in manager.all_tasks:
-            raise UserError(
-                f"task {name!r} is unknown: choose among {', '.join(manager.all_tasks)}"
-            )
-    loaded: dict[str, Any] = manager.load(list(names))
+        check_task(name)
+    with blamed(f"tasks {', '.join(names)}"):
+        loaded: dict[str, Any] = manager.load(list(names))
     return loaded
 
 
