@@ -6,6 +6,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 from typing import Literal
 
 import torch
@@ -15,7 +16,7 @@ from mrp.decoding.modes import Mode
 from mrp.decoding.pace import PLAIN, Pace, always, useful_drafts
 from mrp.decoding.rounds import ExactRounds
 from mrp.decoding.sample import Decoded, Sample
-from mrp.decoding.session import Choose, Session
+from mrp.decoding.session import Choose, Session, choose_forwards
 from mrp.errors import UserError
 from mrp.models.head import Head
 from mrp.models.transformer import Backbone
@@ -32,9 +33,12 @@ def decode(
     max_new_tokens: int | Sequence[int],
     batch_size: int = 32,
     stop: StopCheck | None = None,
+    *,
+    invariant: bool = False,
 ) -> Iterator[Decoded]:
     """Decode prompts once; see `Decoder`, which is for decoding repeatedly."""
-    return Decoder(backbone, head, mode, batch_size).decode(prompts, max_new_tokens, stop)
+    decoder = Decoder(backbone, head, mode, batch_size, invariant=invariant)
+    return decoder.decode(prompts, max_new_tokens, stop)
 
 
 class Decoder:
@@ -49,6 +53,7 @@ class Decoder:
         *,
         rounds: Rounds | None = None,
         choose: Choose | None = None,
+        invariant: bool = False,
     ) -> None:
         """Take the models.
 
@@ -61,10 +66,14 @@ class Decoder:
                 rounded shapes, "graphs" replays those as CUDA graphs. All give the same samples;
                 by default a GPU replays and a CPU is exact.
             choose: makes the forwards; by default the fastest for the device.
+            invariant: take the fastest whose result for a block does not depend, not even in its
+                last bit, on what is computed beside it: so no near tie falls otherwise in a larger
+                batch or beside drafts. Slower on a GPU. Not asked of forwards that `choose` makes.
 
         Raises:
             UserError: the mode needs a head and there is none, or does not go with the block
-                length, or the batch size is below 1.
+                length, or the batch size is below 1. Decoding raises it where `invariant` is not
+                to be had.
         """
         if mode.needs_head and head is None:
             raise UserError(f"mode {mode.name!r} needs a head; give one with --head")
@@ -72,7 +81,8 @@ class Decoder:
         if batch_size < 1:
             raise UserError(f"batch_size={batch_size}: at least 1 is needed")
         self.backbone, self.head = backbone, head if mode.needs_head else None
-        self.mode, self.batch_size, self.choose = mode, batch_size, choose
+        self.mode, self.batch_size = mode, batch_size
+        self.choose = choose or partial(choose_forwards, invariant=invariant)
         on_gpu = backbone.lm_head.weight.device.type == "cuda"
         self.rounds: Rounds = rounds or ("graphs" if on_gpu else "exact")
         self.pace = Pace()

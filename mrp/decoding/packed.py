@@ -26,14 +26,26 @@ from mrp.models.head import Head
 from mrp.models.transformer import Backbone, DecoderLayer, RMSNorm, rotary
 
 TABLE = 1 << 22  # numbers of the first layer's table, at most: 16 MB
+FEW_ROWS = 16  # fewer than 4 the library multiplies by another kernel, summing in another order
 
 
 class PackedForwards(EagerForwards):
-    """`Forwards` in fp32 on a CPU; equal to the reference up to rounding."""
+    """`Forwards` in fp32 on a CPU; equal to the reference up to rounding.
+
+    With `invariant` no product has so few rows that the library would sum in another order than it
+    does for many: a block's result is the same, bit for bit, beside any others.
+    """
 
     def __init__(
-        self, backbone: Backbone, head: Head | None, cache: KVCache, head_cache: KVCache | None
+        self,
+        backbone: Backbone,
+        head: Head | None,
+        cache: KVCache,
+        head_cache: KVCache | None,
+        *,
+        invariant: bool = False,
     ) -> None:
+        self.least = FEW_ROWS if invariant else 1
         super().__init__(backbone, head, cache, head_cache)
         keep_freed_memory()
         tables = RotaryTables(backbone, cache.length)
@@ -83,7 +95,7 @@ class PackedForwards(EagerForwards):
 
     def pick(self, hidden: Tensor, masked: Tensor) -> Picks:
         """See `Forwards`; only the masked positions are looked at."""
-        index = masked.flatten().nonzero().flatten()
+        index = self._rows(masked)
         logits = self.logits(hidden.flatten(0, -2).index_select(0, index))
         some = pick(logits, torch.ones_like(index, dtype=torch.bool))
         tokens = torch.zeros(masked.numel(), dtype=torch.long)
@@ -91,6 +103,12 @@ class PackedForwards(EagerForwards):
         tokens.index_copy_(0, index, some.tokens)
         odds.index_copy_(0, index, some.odds)
         return Picks(tokens.view(masked.shape), odds.view(masked.shape))
+
+    def _rows(self, chosen: Tensor) -> Tensor:
+        """Which rows a mask chooses; the first of them again and again where they are too few."""
+        index = chosen.flatten().nonzero().flatten()
+        missing = max(0, self.least - len(index)) if len(index) else 0
+        return torch.cat((index, index[:1].expand(missing))) if missing else index
 
     def _run(
         self,
@@ -107,7 +125,7 @@ class PackedForwards(EagerForwards):
         """
         positions = (blocks.position[:, None] + blocks.offsets()).flatten()
         attention = Attention(cache, blocks)
-        read = None if wanted is None else wanted.flatten().nonzero().flatten()
+        read = None if wanted is None else self._rows(wanted)
         for number, layer in enumerate(layers):
             last = number == len(layers) - 1
             heads = layer.project(x) if number else heads

@@ -32,6 +32,7 @@ from mrp.decoding.forwards import EagerForwards, Forwards
 from mrp.decoding.lanes import Lanes
 from mrp.decoding.packed import PackedForwards
 from mrp.decoding.picks import Picks
+from mrp.errors import UserError
 from mrp.models.head import Head
 from mrp.models.transformer import Backbone
 
@@ -315,14 +316,30 @@ class Session(Lanes):
 
 
 def choose_forwards(
-    backbone: Backbone, head: Head | None, cache: KVCache, head_cache: KVCache | None
+    backbone: Backbone,
+    head: Head | None,
+    cache: KVCache,
+    head_cache: KVCache | None,
+    *,
+    invariant: bool = False,
 ) -> Forwards:
-    """The fastest forwards for the backbone's device and dtype."""
+    """The fastest forwards for the backbone's device and dtype.
+
+    With `invariant`, the fastest whose result for a block does not depend on the blocks beside it.
+
+    Raises:
+        UserError: there are none of those.
+    """
     weight = backbone.lm_head.weight
     if PackedForwards.suits(backbone):
-        return PackedForwards(backbone, head, cache, head_cache)
+        return PackedForwards(backbone, head, cache, head_cache, invariant=invariant)
     if available(weight.device, weight.dtype, backbone.config):
         from mrp.decoding.fast.forwards import FastForwards
 
-        return FastForwards(backbone, head, cache, head_cache)
+        return FastForwards(backbone, head, cache, head_cache, invariant=invariant)
+    if invariant:
+        raise UserError(
+            f"invariant: there are no such products for {weight.dtype} on {weight.device}; they "
+            "need a GPU from Hopper on with triton and float32 or bfloat16, or a CPU and float32"
+        )
     return EagerForwards(backbone, head, cache, head_cache)
