@@ -19,7 +19,7 @@ import numpy as np
 from mrp.errors import UserError
 from mrp.io import atomic_write_text, read_json
 from mrp.report.cells import DASH, percent, points, signed, times
-from mrp.report.outcomes import sample_lines
+from mrp.report.outcomes import raw_lines, sample_lines
 from mrp.report.statistics import Bools, Estimate, Floats, curve, mcnemar, paired_difference
 from mrp.report.statistics import percentile as interval_of
 from mrp.report.templating import environment_of_templates
@@ -156,7 +156,7 @@ def _records(folder: Path) -> dict[str, dict[str, Any]]:
 def _answers(folder: Path, job: str, record: dict[str, Any]) -> dict[str, Answers]:
     path = Path(folder) / "runs" / job / "samples.jsonl"
     try:
-        lines = sample_lines(path)
+        lines = sample_lines(raw_lines(path))
         return {
             task: _task_answers([line for line in lines if line["task"] == task], entry["speed"])
             for task, entry in record["tasks"].items()

@@ -6,6 +6,7 @@ are drawn by a script of its own.
 
 from __future__ import annotations
 
+import json
 import os
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -19,7 +20,7 @@ from mrp.errors import UserError
 from mrp.grid import Job, Layout, Suite, jobs
 from mrp.io import atomic_write_text, read_json
 from mrp.report.cells import percent
-from mrp.report.outcomes import sample_lines
+from mrp.report.outcomes import raw_lines, sample_lines
 from mrp.report.statistics import wilson
 from mrp.report.templating import environment_of_templates
 from mrp.schema import LOSSLESS, OPTIONS, HeadsFrom
@@ -165,12 +166,14 @@ def _static_of(job: Job, everything: Sequence[Job]) -> Job | None:
 def _tasks(
     layout: Layout, job: Job, static: Job | None, held: Held, record: dict[str, Any]
 ) -> Iterator[TaskPage]:
-    samples = _samples(layout, job)
+    raw = raw_lines(_samples_file(layout, job))
+    samples = sample_lines(raw)
+    tokens = {id(sample): line for sample, line in zip(samples, raw, strict=True)}
     beside: dict[tuple[str, int], dict[str, Any]] = {}
     if static is not None and static.id != job.id and layout.record(static.id).exists():
         if static.id not in held:
             held.clear()
-            lines = _samples(layout, static)
+            lines = sample_lines(raw_lines(_samples_file(layout, static)))
             held[static.id] = {(line["task"], line["doc_id"]): line for line in lines}
         beside = held[static.id]
     for task, entry in record["tasks"].items():
@@ -186,12 +189,15 @@ def _tasks(
             ),
             histograms=tuple(_histograms(mine)),
             samples=len(mine),
-            shown=[_shown(*pair) for pair in _choose(pairs)],
+            shown=[
+                _shown(mine, theirs, json.loads(tokens[id(mine)])["tokens"])
+                for mine, theirs in _choose(pairs)
+            ],
         )
 
 
-def _samples(layout: Layout, job: Job) -> list[dict[str, Any]]:
-    return sample_lines(layout.run_dir(job.id) / "samples.jsonl")
+def _samples_file(layout: Layout, job: Job) -> Path:
+    return layout.run_dir(job.id) / "samples.jsonl"
 
 
 Pair = tuple[dict[str, Any], dict[str, Any] | None]
@@ -226,20 +232,14 @@ def _histograms(lines: Sequence[dict[str, Any]]) -> Iterator[tuple[str, tuple[Ba
     accepted: Counter[int] = Counter()
     verified = False
     for line in lines:
-        steps = Counter(line["trace"]["step"])
-        a_round.update(steps.values())
-        drafts = Counter(
-            step
-            for step, source in zip(line["trace"]["step"], line["trace"]["source"], strict=True)
-            if source == "d"
-        )
+        steps, sources = line["trace"]["step"], line["trace"]["source"]
+        a_round.update(Counter(steps).values())
         verified = verified or line["counts"]["proposed"] > 0
-        bonus = {
-            step
-            for step, source in zip(line["trace"]["step"], line["trace"]["source"], strict=True)
-            if source in "nd"
-        }
-        accepted.update(drafts[step] for step in bonus)
+        if "d" not in sources and "n" not in sources:
+            continue
+        pairs = list(zip(steps, sources, strict=True))
+        drafts = Counter(step for step, source in pairs if source == "d")
+        accepted.update(drafts[step] for step in {step for step, source in pairs if source in "nd"})
     yield "Tokens revealed for good in a round", _bars(a_round)
     if verified:
         yield "Drafts accepted in a round of verification", _bars(accepted)
@@ -268,7 +268,9 @@ def _relation(mine: dict[str, Any], theirs: dict[str, Any] | None) -> str:
     return "same" if mine["text"] == theirs["text"] else "differs"
 
 
-def _shown(mine: dict[str, Any], theirs: dict[str, Any] | None) -> dict[str, Any]:
+def _shown(
+    mine: dict[str, Any], theirs: dict[str, Any] | None, tokens: list[str]
+) -> dict[str, Any]:
     """A sample as the page's script reads it."""
     trace = mine["trace"]
     return {
@@ -279,7 +281,7 @@ def _shown(mine: dict[str, Any], theirs: dict[str, Any] | None) -> dict[str, Any
         "correct": mine["correct"],
         "static": _relation(mine, theirs),
         "static_text": theirs["text"] if theirs is not None else None,
-        "tokens": mine["tokens"],
+        "tokens": tokens,
         "step": trace["step"],
         "source": trace["source"],
         "remasked": trace["remasked"],

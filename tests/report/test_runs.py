@@ -99,11 +99,11 @@ def test_the_tables_link_to_pages_that_are_there(
     shutil.copytree(written.results, tmp_path / "results")
     common = ["--suite", str(written.suite_file), "--results", str(tmp_path / "results")]
     assert main(["report", "pages", *common]) == 0
-    assert capsys.readouterr().out.startswith("47 pages\n")
+    assert capsys.readouterr().out.startswith("49 pages\n")
     assert main(["report", "tables", *common, "--out", str(tmp_path / "results")]) == 0
     page = (tmp_path / "results" / "tables.html").read_text()
     hrefs = set(re.findall(r'<a href="([^"#]+)">', page))
-    assert len(hrefs) == 47
+    assert len(hrefs) == 49
     for href in hrefs:
         target = (tmp_path / "results" / unescape(href)).resolve()
         assert target.is_file()
