@@ -115,12 +115,12 @@ def _tune(args: argparse.Namespace, device: str) -> None:
     lossless = args.lose is None
     block = bench.backbone.config.block_size
     every = chains(list(heads), block, lossless)
-    candidates = [STATIC, *(member for chain in every for member in chain.members)]
+    count = 1 + sum(len(chain.members) for chain in every)
     rows = chains(list(heads), block, lossless, args.by == "tpf")
     target = Target(None if lossless else args.lose / 100, args.by, args.sure)
     units = len(bench.chunks)
     print(
-        f"{len(candidates)} candidates, {units * args.batch_size} problems of {', '.join(tasks)}, "
+        f"{count} candidates, {units * args.batch_size} problems of {', '.join(tasks)}, "
         f"{args.batch_size} at a time"
     )
     print(f"target: {summary.promise(target)}\n")
@@ -133,11 +133,7 @@ def _tune(args: argparse.Namespace, device: str) -> None:
         ratios = {STATIC: 1.0} | {one: float(found["ratio"]) for one, found in timed.items()}
         chosen = race.settle(sorted(ratios, key=lambda one: -ratios[one]))
     print("\n".join(summary.lines(race, chosen, timed)))
-    whole = summary.whole_search(race.facts, candidates)
-    print(
-        f"Decoded for {bench.seconds:.0f} s; all candidates on all problems would take about "
-        f"{whole:.0f} s.\n"
-    )
+    print(summary.effort(race.facts, count, bench.seconds), end="\n\n")
     text = summary.entry(race, chosen, heads, tasks)
     print(text, end="")
     if args.out is not None:

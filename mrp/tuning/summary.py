@@ -106,10 +106,7 @@ def _row(facts: Facts, candidate: Candidate, timed: Mapping[str, Any] | None) ->
     if candidate == STATIC:
         ratio = "1"
     elif timed is None:
-        pace = [
-            sum(r.tokens for r in each) / sum(r.seconds for r in each) for each in (rows, static)
-        ]
-        ratio = f"~{pace[0] / pace[1]:.2f}"
+        ratio = f"~{_pace(rows) / _pace(static):.2f}"
     elif timed["low"] is None:
         ratio = f"{timed['ratio']:.2f}"
     else:
@@ -159,19 +156,15 @@ def _caveats(facts: Facts, chosen: Candidate) -> Iterator[str]:
         )
 
 
-def whole_search(facts: Facts, candidates: Sequence[Candidate]) -> float:
-    """Seconds that decoding all problems with all candidates would take, about.
-
-    Those that were not tested are taken to cost what the tested ones of their mode do.
-    """
-    each = {c: sum(row.seconds for row in rows) / len(rows) for c, rows in facts.seen.items()}
-    mean = sum(each.values()) / len(each)
-
-    def of(candidate: Candidate) -> float:
-        alike = [seconds for one, seconds in each.items() if one.mode == candidate.mode]
-        return each.get(candidate, sum(alike) / len(alike) if alike else mean)
-
-    return facts.units * sum(map(of, candidates))
+def effort(facts: Facts, candidates: int, seconds: float) -> str:
+    """How much was decoded, beside what an exhaustive search would decode."""
+    answers = sum(len(row.right) for rows in facts.seen.values() for row in rows)
+    every = candidates * sum(len(row.right) for row in facts.seen[STATIC])
+    share = 100 * answers / every
+    return (
+        f"The search decoded {answers} answers, {share:.1f} % of the {every} of all candidates on "
+        f"all problems; with the timing in turns that took {seconds:.0f} s."
+    )
 
 
 def entry(race: Race, chosen: Candidate, heads: Mapping[str, str], tasks: Sequence[str]) -> str:
