@@ -310,11 +310,14 @@ def _decode_identity(suite: Suite, tasks: Iterable[str], mode: str) -> dict[str,
     """What changes a mode's record whatever its options, as JSON values."""
     code = (*DECODE_CODE, *mode_code(mode), *(f for task in tasks for f in _task_files(task)))
     generated = any(task in GENERATED for task in tasks)
+    decoding = suite.decoding.model_dump()
+    if not decoding["invariant"]:
+        del decoding["invariant"]  # what was decoded before there was a choice stays
     return {
         "code": code_version(*code),
         "tasks": list(tasks),
         "seed": suite.seed,
-        "decoding": suite.decoding.model_dump(),
+        "decoding": decoding,
         "data": suite.data.generated() if generated else None,
     }
 

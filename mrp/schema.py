@@ -196,12 +196,14 @@ class DecodingSpec(Strict):
     """What all decode jobs share.
 
     Without `speed` no times are measured. The block length is the backbones' own; `block_size` says
-    what it has to be, where the experiment is about one.
+    what it has to be, where the experiment is about one. `invariant` answers with products whose
+    rows do not depend on each other, so that lossless modes equal static to the last near tie.
     """
 
     batch_size: Count = 32
     max_new_tokens: Count = 112
     dtype: Dtype = "float32"
+    invariant: bool = False
     block_size: Count | None = None
     speed: SpeedSpec | None = None
 

@@ -73,6 +73,7 @@ def run(args: argparse.Namespace) -> None:
             batch_size=decoding.batch_size,
             max_new_tokens=decoding.max_new_tokens,
             dtype=decoding.dtype,
+            invariant=decoding.invariant,
             seed=suite.seed,
             speed=Speed(**decoding.speed.model_dump()) if decoding.speed is not None else None,
         )

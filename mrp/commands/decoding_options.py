@@ -136,6 +136,12 @@ def add_decoding_arguments(parser: argparse.ArgumentParser) -> None:
         help="the head chooses among the backbone's N likeliest tokens of each position "
         "(direct, speculative, lattice; default: 0, the whole vocabulary)",
     )
+    group.add_argument(
+        "--invariant",
+        action="store_true",
+        help="products whose result for a block is the same, bit for bit, beside any others, so "
+        "that lossless modes equal static decoding to the last near tie; slower on a GPU",
+    )
     group = parser.add_argument_group("rivals")
     group.add_argument(
         "--factor",

@@ -92,6 +92,7 @@ def _evaluate(args: argparse.Namespace, device: str) -> None:
         batch_size=args.batch_size,
         max_new_tokens=args.max_new_tokens,
         dtype=args.dtype,
+        invariant=args.invariant,
         limit=args.limit,
         speed=speed,
     )

@@ -71,6 +71,7 @@ def _generate(args: argparse.Namespace, text: str, device: str) -> None:
         max_new_tokens=args.max_new_tokens,
         device=device,
         dtype=args.dtype,
+        invariant=args.invariant,
         head_variant=args.head_variant,
         **knobs(args),
     )

@@ -64,6 +64,7 @@ class MRPModel(LM):  # type: ignore[misc]
         head_variant: str | None = None,
         journal: str | Path | None = None,
         max_batch_size: int | None = None,
+        invariant: bool = False,
         **options: Any,
     ) -> None:
         """Load the checkpoints.
@@ -79,6 +80,7 @@ class MRPModel(LM):  # type: ignore[misc]
             head_variant: how the head was trained, where its checkpoint does not say.
             journal: file that keeps finished answers for a re-run of the same setting.
             max_batch_size: accepted because lm-eval passes it; batches never grow here.
+            invariant: answer so that no near tie hangs on what else is computed; see `Decoder`.
             options: the mode's knobs.
 
         Raises:
@@ -93,7 +95,7 @@ class MRPModel(LM):  # type: ignore[misc]
             need = "needs a head: add one" if self.mode.needs_head else "uses no head: leave it out"
             raise UserError(f"mode {mode!r} {need} (head is {str(head) if head else 'not given'})")
         self._device = find_device(device)
-        self.dtype = dtype
+        self.dtype, self.invariant = dtype, bool(invariant)
         self.head_variant = head_variant
         self.backbone_path = Path(backbone)
         self.head_path = Path(head) if head is not None else None
@@ -119,6 +121,7 @@ class MRPModel(LM):  # type: ignore[misc]
             self.head_variant,
             self.dtype,
             self._device,
+            self.invariant,
         )
 
     def models(self, dtype: str) -> tuple[Backbone, Head | None]:
@@ -303,6 +306,7 @@ class MRPModel(LM):  # type: ignore[misc]
             [request.max_new_tokens for request in asked],
             batch_size=batch_size,
             stop=stop if any(request.until for request in asked) else None,
+            invariant=self.invariant,
         ):
             now = time.perf_counter()
             yield keys[decoded.index], decoded, now - last

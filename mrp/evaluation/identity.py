@@ -32,6 +32,7 @@ def answer_identity(
     head_variant: str | None,
     dtype: str,
     device: torch.device,
+    invariant: bool = False,
 ) -> dict[str, Any]:
     """Everything but the request that decides an answer; needs no loaded model.
 
@@ -45,6 +46,7 @@ def answer_identity(
         head_variant: how the head was trained, where the job says so.
         dtype: name of the weights' type.
         device: where it runs: another kind of GPU rounds otherwise.
+        invariant: see `mrp.decoding.Decoder`.
 
     Raises:
         UserError: a checkpoint is missing.
@@ -61,4 +63,5 @@ def answer_identity(
         "tokenizer_hash": tokenizer_hash(backbone),
         "dtype": dtype,
         "device": device_name(device),
+        "invariant": invariant,
     }

@@ -90,6 +90,7 @@ class Cell:
     batch_size: int = 32
     max_new_tokens: int | None = None
     dtype: str = "float32"
+    invariant: bool = False
     seed: int = 0
     limit: int | None = None
     speed: Speed | None = None
@@ -176,6 +177,7 @@ class Job:
             cell.head_variant,
             cell.dtype,
             find_device(self.device),
+            cell.invariant,
         )
         try:
             header, samples, record = read_decoded(Path(out_dir))
@@ -202,6 +204,7 @@ class Job:
             max_new_tokens=cell.max_new_tokens or DEFAULT_LENGTH,
             device=self.device,
             dtype=cell.dtype,
+            invariant=cell.invariant,
             head_variant=cell.head_variant,
             **cell.options,
         )
@@ -345,6 +348,7 @@ def _record(
             **provenance(model.device),
             "seed": cell.seed,
             "dtype": cell.dtype,
+            "invariant": cell.invariant,
             "batch_size": cell.batch_size,
             "batch_size_used": model.batch_size_used,
             "backbone_hash": model.identity["backbone_hash"],

@@ -41,6 +41,7 @@ HEADER = {
     "tokenizer_hash": "t",
     "dtype": "bfloat16",
     "device": "NVIDIA H200",
+    "invariant": False,
     "data": {"mrp_gsm8k": "s"},
 }
 
@@ -109,6 +110,7 @@ CAUSES: dict[str, tuple[str, dict[str, Any]]] = {
     "another delta": ("delta", {"options": {"tau": 0.5, "delta": 2.0}}),
     "another seed": ("seed", {"seed": 1}),
     "another dtype": ("dtype", {"dtype": "bfloat16"}),
+    "invariant products": ("invariant", {"invariant": True}),
     "another head variant": ("head_variant", {"head_variant": "k2"}),
 }
 
@@ -127,6 +129,7 @@ def header_of(
         cell.head_variant,
         cell.dtype,
         device or torch.device("cpu"),
+        cell.invariant,
     )
     return Job(cell, backbone, head, described, "cpu").header(identity)
 
@@ -186,7 +189,7 @@ def test_every_cause_has_its_name(
     monkeypatch.setattr(torch, "__version__", "9")
     compare()
     by_settings = {"mode", "seed", "tau", "condition", "rule", "delta", "dtype", "head_variant"}
-    by_settings |= {"floor", "passes", "prefix"}
+    by_settings |= {"floor", "passes", "prefix", "invariant"}
     assert found | by_settings == base.keys()
 
 
