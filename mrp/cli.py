@@ -11,6 +11,7 @@ import errno
 import logging
 import os
 import sys
+import traceback
 from collections.abc import Sequence
 from typing import NoReturn
 
@@ -82,8 +83,11 @@ def explain(error: Exception, out: object = None) -> tuple[str | None, int]:
     """
     if isinstance(error, UserError):
         return str(error), 2
-    if isinstance(error, SyntaxError) and error.filename:  # a mode or task of the user's own
-        return no_python(error.filename, error), 2
+    if isinstance(error, SyntaxError):  # a mode or task of the user's own
+        return no_python(error.filename or _raised_in(error), error), 2
+    if isinstance(error, ImportError):
+        fix = "correct the import, or install what is missing (`pip install -e .`)"
+        return f"{_raised_in(error)}: {error}: {fix}", 2
     # torch's class by name: importing torch here would slow every command down.
     kind = type(error).__name__
     on_cpu = kind == "RuntimeError" and "DefaultCPUAllocator" in str(error)
@@ -101,6 +105,12 @@ def explain(error: Exception, out: object = None) -> tuple[str | None, int]:
             return f"{where}{what}; {PATH_FIXES[error.errno]}", 2
         return f"{where}{what}; see to it and run the same command again", 1
     return None, 1
+
+
+def _raised_in(error: Exception) -> str:
+    """The file and the line where it was raised."""
+    frames = traceback.extract_tb(error.__traceback__)
+    return f"{frames[-1].filename}, line {frames[-1].lineno}" if frames else "mrp"
 
 
 def build_parser() -> argparse.ArgumentParser:

@@ -115,6 +115,12 @@ BROKEN = SyntaxError("invalid syntax", ("modes/mine.py", 3, 1, "def x(:"))
         (UserError("head: there is none"), 2, "mrp: error: head: there is none"),
         (OutOfMemoryError("CUDA out of memory. Tried"), 1, "mrp: error: out of memory: lower"),
         (MemoryError(), 1, "mrp: error: out of memory: lower"),
+        (SyntaxError("null bytes"), 2, "test_cli.py, line"),
+        (
+            ImportError("No module named 'rich'"),
+            2,
+            "No module named 'rich': correct the import, or",
+        ),
         (BROKEN, 2, "error: modes/mine.py: no valid Python at line 3: invalid syntax: correct it"),
         (RuntimeError("DefaultCPUAllocator: can't allocate"), 1, "error: out of memory: lower"),
         (OSError(errno.ENOSPC, "No space left on device", "a/b"), 1, "error: a/b: no space left"),
