@@ -165,10 +165,14 @@ def _manifest(tar: tarfile.TarFile, damaged: str) -> dict[str, Any]:
         manifest: dict[str, Any] = json.loads(source.read())
         version, suite, files = manifest["format"], manifest["suite"], manifest["files"]
         paths = [PurePosixPath(name) for name in [suite, *files]]
-    except (ValueError, KeyError, TypeError) as error:
+        if not all({"size", "sha256"} <= facts.keys() for facts in files.values()):
+            raise ValueError("files without size or sha256")
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise UserError(f"{damaged}: its {MANIFEST} is not readable ({error})") from None
     if version != FORMAT:
         raise UserError(f"{damaged}: format {version!r}, this version reads {FORMAT}")
+    if not all(name.isprintable() for name in [suite, *files]):
+        raise UserError(f"{damaged}: its {MANIFEST} names files that no file system takes")
     if len(paths[0].parts) != 1 or any(path.is_absolute() or ".." in path.parts for path in paths):
         raise UserError(f"{damaged}: its {MANIFEST} names files outside the suite's folder")
     return manifest

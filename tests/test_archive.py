@@ -89,11 +89,31 @@ def listing(**changes: Any) -> dict[str, Any]:
     return {"format": 1, "suite": "mine", "files": {}, **changes}
 
 
+def deep(path: Path) -> None:
+    text = b"[" * 10**5
+    with tarfile.open(path, "w:gz") as tar:
+        header = tarfile.TarInfo(MANIFEST)
+        header.size = len(text)
+        tar.addfile(header, io.BytesIO(text))
+
+
 BAD: dict[str, tuple[Callable[[Path], None], str]] = {
     "missing": (lambda path: None, "no such file"),
     "a text": (lambda path: path.write_text("hello") and None, "no archive of `mrp pack`"),
     "not a tar": (lambda path: path.write_bytes(gzip.compress(b"x" * 2000)), "no archive"),
     "empty tar": (lambda path: tarfile.open(path, "w:gz").close(), "does not begin with"),
+    "files are a list": (lambda path: forged(path, listing(files=["x"]), {}), "not readable"),
+    "files without facts": (
+        lambda path: forged(path, listing(files={"x": {}}), {"x": b"1"}),
+        "files without size or sha256",
+    ),
+    "files with nothing": (lambda path: forged(path, listing(files={"x": None}), {}), "readable"),
+    "nested without end": (lambda path: deep(path), "not readable"),
+    "no name for a folder": (
+        lambda path: forged(path, listing(suite="a\0b"), {}),
+        "no file system",
+    ),
+    "half a letter": (lambda path: forged(path, listing(suite="\ud800"), {}), "no file system"),
     "manifest is a list": (lambda path: forged(path, [], {}), "not readable"),
     "later format": (lambda path: forged(path, listing(format=2), {}), "format 2"),
     "suite is a path": (lambda path: forged(path, listing(suite="../x"), {}), "outside"),
