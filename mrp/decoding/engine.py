@@ -68,7 +68,8 @@ class Decoder:
             choose: makes the forwards; by default the fastest for the device.
             invariant: take the fastest whose result for a block does not depend, not even in its
                 last bit, on what is computed beside it: so no near tie falls otherwise in a larger
-                batch or beside drafts. Slower on a GPU. Not asked of forwards that `choose` makes.
+                batch or beside drafts. Slower on a GPU; on a CPU for blocks of 16 tokens. Not asked
+                of forwards that `choose` makes.
 
         Raises:
             UserError: the mode needs a head and there is none, or does not go with the block

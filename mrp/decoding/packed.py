@@ -33,7 +33,8 @@ class PackedForwards(EagerForwards):
     """`Forwards` in fp32 on a CPU; equal to the reference up to rounding.
 
     With `invariant` no product has so few rows that the library would sum in another order than it
-    does for many: a block's result is the same, bit for bit, beside any others.
+    does for many: a block's result is the same, bit for bit, beside any others. That was found for
+    blocks of 16 tokens; of shorter ones, attention sums over lengths that vectors do not divide.
     """
 
     def __init__(
