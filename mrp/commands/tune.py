@@ -134,7 +134,7 @@ def _tune(args: argparse.Namespace, device: str) -> None:
         chosen = race.settle(sorted(ratios, key=lambda one: -ratios[one]))
     print("\n".join(summary.lines(race, chosen, timed)))
     print(summary.effort(race.facts, count, bench.seconds), end="\n\n")
-    text = summary.entry(race, chosen, heads, tasks)
+    text = summary.entry(race, chosen, heads, tasks, timed.get(chosen))
     print(text, end="")
     if args.out is not None:
         atomic_write_text(args.out, text)

@@ -167,14 +167,27 @@ def effort(facts: Facts, candidates: int, seconds: float) -> str:
     )
 
 
-def entry(race: Race, chosen: Candidate, heads: Mapping[str, str], tasks: Sequence[str]) -> str:
-    """The choice as lines of a suite's grid, with comments on where it comes from."""
+def entry(
+    race: Race,
+    chosen: Candidate,
+    heads: Mapping[str, str],
+    tasks: Sequence[str],
+    timed: Mapping[str, Any] | None = None,
+) -> str:
+    """The choice as lines of a suite's grid, with comments on where it comes from.
+
+    `timed`: its time ratio measured in turns, which goes before the race's own.
+    """
     facts = race.facts
     right, _, _ = facts.outcomes(STATIC if chosen.text == STATIC else chosen)
     share, ratio = 100 * sum(right) / len(right), facts.ratio(chosen)
+    if facts.target.by == "time" and timed is not None:
+        ratio = timed["ratio"]
+    kind = "tokens/s" if facts.target.by == "time" else "tokens per forward"
     told = [
         f"# mrp tune: {promise(facts.target)}.",
-        f"# {', '.join(tasks)}, {len(right)} problems: {share:.1f} % right, {ratio:.2f} x static.",
+        f"# {', '.join(tasks)}, {len(right)} problems: {share:.1f} % right, "
+        f"{ratio:.2f} x static's {kind}.",
     ]
     if chosen.head is not None:
         told.append(f"# Its head, under `heads:`, is {heads[chosen.head]}")
