@@ -20,7 +20,7 @@ from mrp.errors import UserError
 from mrp.grid import Job, Layout, jobs
 from mrp.io import read_json
 from mrp.report.outcomes import Outcome, read_outcomes
-from mrp.report.records import Key, absence, read_records
+from mrp.report.records import DAMAGE, Key, absence, damaged_records, read_records
 from mrp.report.statistics import Curve, curve, percentile, wilson
 
 SCHEMA = 1
@@ -94,7 +94,7 @@ def load_results(suite: Suite, results: Path, heads: HeadsFrom = "released") -> 
             f"--results {results}: {what} of suite {suite.name!r} in {layout.root / 'runs'}: "
             f"run `snakemake --config suite={suite.name}{which}` first, or give the folder it wrote"
         )
-    return _results(suite, runs, lambda job: layout.record(job.id))
+    return _results(suite, runs, lambda job, error: damaged(layout.record(job.id), error))
 
 
 def load_records(suite: Suite, directory: Path) -> Results:
@@ -107,6 +107,8 @@ def load_records(suite: Suite, directory: Path) -> Results:
     by_job: dict[str, dict[str, Outcome]] = {}
     for (name, task), outcome in packed.outcomes.items():
         by_job.setdefault(name, {})[task] = outcome
+    if packed.records.keys() != by_job.keys():
+        raise damaged_records(directory, ValueError("records and samples are of different jobs"))
     runs = []
     for job in jobs(suite, packed.manifest["heads"]):
         if job.id in packed.records:
@@ -114,14 +116,14 @@ def load_records(suite: Suite, directory: Path) -> Results:
         else:
             status, note = packed.manifest["absent"].get(job.id, ("not run", "not run"))
             runs.append((job, Run(status=status, note=note)))
-    results = _results(suite, runs, lambda job: Path(directory))
+    results = _results(suite, runs, lambda job, error: damaged_records(directory, error))
     return replace(results, manifest=packed.manifest)
 
 
 def _results(
-    suite: Suite, runs: Iterable[tuple[Job, Run]], where: Callable[[Job], Path]
+    suite: Suite, runs: Iterable[tuple[Job, Run]], told: Callable[[Job, Exception], UserError]
 ) -> Results:
-    """The tidy table of all runs; `where` is the file to name where one is damaged."""
+    """The tidy table of all runs; `told` is what to raise where one is damaged."""
     rows: list[dict[str, Any]] = []
     outcomes: dict[Key, Outcome] = {}
     provenance: list[dict[str, Any]] = []
@@ -142,8 +144,8 @@ def _results(
             timing = [_timing(entry["speed"]) for entry in record["tasks"].values()]
             facts = {"job": job.id, "notes": notes, "timing": timing[0]}
             provenance.append({**facts, **record["provenance"]})
-        except (KeyError, TypeError, ValueError, ZeroDivisionError) as error:
-            raise UserError(_damaged(where(job), error)) from None
+        except DAMAGE as error:
+            raise told(job, error) from None
     points = _points(outcomes)
     for row in rows:
         if row["status"] == "done":
@@ -212,7 +214,7 @@ def _find(layout: Layout, job: Job) -> Run:
     try:
         schema, digest = record["schema"], record["job"]["digest"]
     except (KeyError, TypeError) as error:
-        raise UserError(_damaged(path, error)) from None
+        raise damaged(path, error) from None
     if schema != SCHEMA:
         raise UserError(
             f"{path}: schema {schema!r}, but this version reads {SCHEMA}: delete it and run again"
@@ -235,10 +237,13 @@ def _numbers(entry: dict[str, Any], outcome: Outcome) -> dict[str, float | None]
     by_rule = int(entry["paper_rule"]["correct"]) if "paper_rule" in entry else None
     theirs = len(outcome.problems), outcome.correct.sum(), outcome.tokens.sum(), outcome.paper_rule
     if (n, correct, made, by_rule) != theirs or outcome.forwards.sum() != decoding:
-        raise ValueError("it does not add up from the samples.jsonl beside it")
+        raise ValueError("it does not add up from its samples")
     other = counts["prefill"]  # finished blocks are stored by forwards already counted
     accuracy = wilson(correct, n)
     speed = entry["speed"] or {"ratio": None, "low": None, "high": None}
+    for value in (speed["ratio"], speed["low"], speed["high"], entry["tokens_per_second"]):
+        if value is not None and not isinstance(value, int | float):
+            raise ValueError(f"{value!r} is no number")
     return {
         "n": n,
         "correct": correct,
@@ -280,9 +285,10 @@ def _read_samples(path: Path, job: Job) -> dict[str, Outcome]:
     try:
         return read_outcomes(path, job.tasks)
     except (KeyError, TypeError, ValueError) as error:
-        raise UserError(_damaged(path, error)) from None
+        raise damaged(path, error) from None
 
 
-def _damaged(path: Path, error: Exception) -> str:
+def damaged(path: Path, error: Exception) -> UserError:
+    """What to say of a run's file that is not what a run writes."""
     what = f"{error} is missing" if isinstance(error, KeyError) else str(error)
-    return f"{path}: damaged ({what}): delete it and run again"
+    return UserError(f"{path}: damaged ({what}): delete it and run again")

@@ -18,9 +18,10 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
+from pydantic import BaseModel, ConfigDict, Field
 
 from mrp.errors import UserError
 from mrp.grid import Job, Layout, jobs, load_suite, suite_file
@@ -35,6 +36,31 @@ COLUMNS = ("job", "task", "problems", "correct", "generated", "forwards", "like"
 TRAINING_FACTS = ("parameters", "seconds", "device", "processes", "final", "sha256")
 SAME = "="  # in crc32: the answer is that of the job in `like`
 Key = tuple[str, str]  # job, task
+MOST_BYTES = 100  # of a problem in samples.csv; it takes 15 or so
+# What reading a file of any content can raise.
+DAMAGE = (
+    OSError,
+    ArithmeticError,
+    AttributeError,
+    EOFError,
+    LookupError,
+    RecursionError,
+    TypeError,
+    ValueError,
+    zlib.error,
+)
+
+
+class Manifest(BaseModel):
+    """What reading relies on in manifest.json; the rest tells where the records come from."""
+
+    model_config = ConfigDict(strict=True)
+    format: int = Field(ge=FORMAT, le=FORMAT)
+    suite: str
+    heads: HeadsFrom
+    settings: dict[str, Any]
+    absent: dict[str, tuple[str, str] | list[str]]
+    files: dict[Literal["records.jsonl", "samples.csv.gz"], str] = Field(min_length=2)
 
 
 @dataclass(frozen=True)
@@ -230,10 +256,9 @@ def read_records(directory: Path, suite: Suite) -> Packed:
             f"--records {directory}: no {MANIFEST} there: give a folder that "
             f"`mrp pack --suite {suite.name} --records DIR` wrote"
         )
-    manifest = read_json(directory / MANIFEST)
     try:
-        if manifest["format"] != FORMAT:
-            raise ValueError(f"format {manifest['format']!r}, this version reads {FORMAT}")
+        manifest = json.loads(_text(directory / MANIFEST))
+        Manifest.model_validate(manifest)
         for name, digest in manifest["files"].items():
             if sha256_file(directory / name) != digest:
                 raise ValueError(f"{name} is not the file that was written")
@@ -241,11 +266,15 @@ def read_records(directory: Path, suite: Suite) -> Packed:
         listed = [json.loads(line) for line in _text(directory / RECORDS).split("\n") if line]
         records = {str(record["job"]["id"]): record for record in listed}
         outcomes = _read_samples(directory / SAMPLES, records)
-    except (OSError, AttributeError, KeyError, TypeError, ValueError, zlib.error) as error:
-        raise UserError(
-            f"--records {directory}: damaged ({error}): write it again with `mrp pack`"
-        ) from None
+    except DAMAGE as error:
+        raise damaged_records(directory, error) from None
     return Packed(manifest, records, outcomes)
+
+
+def damaged_records(directory: Path, error: Exception) -> UserError:
+    """What to say of records that were not written by `mrp pack`, or changed since."""
+    what = str(error).partition("\n")[0]
+    return UserError(f"--records {directory}: damaged ({what}): write it again with `mrp pack`")
 
 
 def _check_suite(directory: Path, manifest: dict[str, Any], suite: Suite) -> None:
@@ -269,16 +298,27 @@ def _text(path: Path) -> str:
 
 
 def _read_samples(path: Path, records: dict[str, dict[str, Any]]) -> dict[Key, Outcome]:
-    heading, *lines = gzip.decompress(path.read_bytes()).decode("ascii").splitlines()
+    problems_in_all = sum(
+        int(entry["n"]) for record in records.values() for entry in record["tasks"].values()
+    )
+    most = 2**20 + MOST_BYTES * problems_in_all
+    with gzip.open(path) as file:
+        text = file.read(most + 1)
+    if len(text) > most:
+        raise ValueError(f"{path.name} is longer than {problems_in_all} answers can be")
+    heading, *lines = text.decode("ascii").splitlines()
     if heading != ",".join(COLUMNS):
         raise ValueError(f"{path.name} has other columns")
     found: dict[Key, Outcome] = {}
     for line in lines:
         job, task, problems, correct, generated, forwards, like, hashes = line.split(",")
-        rule = records[job]["tasks"][task].get("paper_rule")
+        if (job, task) in found:
+            raise ValueError(f"{path.name} holds {job}, {task} twice")
+        entry = records[job]["tasks"][task]
+        rule = entry.get("paper_rule")
         base = found[like, task].texts if like else None
         found[job, task] = Outcome(
-            problems=_split(problems),
+            problems=_split(problems, int(entry["n"])),
             correct=np.frombuffer(correct.encode(), dtype=np.uint8) == ord("1"),
             texts=_hashes(hashes.split(" "), base),
             tokens=np.array(generated.split(" "), dtype=np.float64),
@@ -288,9 +328,9 @@ def _read_samples(path: Path, records: dict[str, dict[str, Any]]) -> dict[Key, O
     return found
 
 
-def _split(problems: str) -> tuple[str, ...]:
-    if problems.startswith("n="):
-        return tuple(map(str, range(int(problems.removeprefix("n=")))))
+def _split(problems: str, n: int) -> tuple[str, ...]:
+    if problems == f"n={n}":
+        return tuple(map(str, range(n)))
     return tuple(problems.split(" "))
 
 

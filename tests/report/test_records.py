@@ -8,6 +8,7 @@ import gzip
 import json
 import shutil
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -15,6 +16,7 @@ import pytest
 
 from mrp.commands import pack
 from mrp.errors import UserError
+from mrp.io import sha256_file
 from mrp.report.frame import Results, load_records
 from mrp.report.page import write_tables
 from mrp.report.records import MANIFEST, RECORDS, SAMPLES, read_records, write_records
@@ -103,7 +105,7 @@ def test_records_of_other_code_can_be_read(written: Written, packed: Path, tmp_p
     text = (packed / RECORDS).read_text("utf-8").replace('"digest":"', '"digest":"0')
     (tmp_path / RECORDS).write_text(text, "utf-8")
     (tmp_path / SAMPLES).write_bytes((packed / SAMPLES).read_bytes())
-    manifest["files"].pop(RECORDS)
+    manifest["files"][RECORDS] = sha256_file(tmp_path / RECORDS)
     (tmp_path / MANIFEST).write_text(json.dumps(manifest), "utf-8")
     assert set(load_records(written.suite, tmp_path).rows["status"]) == {
         "done",
@@ -127,6 +129,76 @@ def test_what_does_not_fit_is_one_line(written: Written, packed: Path, tmp_path:
         file.write(b"\0")
     with pytest.raises(UserError, match=r"samples\.csv\.gz is not the file that was written"):
         read_records(tmp_path, written.suite)
+
+
+def forged(packed: Path, to: Path, name: str, content: bytes) -> None:
+    """The records with another file in place of one, its hash made to fit."""
+    for file in (MANIFEST, RECORDS, SAMPLES):
+        (to / file).write_bytes((packed / file).read_bytes())
+    (to / name).write_bytes(content)
+    if name != MANIFEST:
+        manifest = json.loads((to / MANIFEST).read_text("utf-8"))
+        manifest["files"][name] = sha256_file(to / name)
+        (to / MANIFEST).write_text(json.dumps(manifest), "utf-8")
+
+
+def forgeries(packed: Path) -> dict[str, tuple[str, bytes]]:
+    """What is wrong: a file's name, and a content of it that no run of ours wrote."""
+    table = gzip.decompress((packed / SAMPLES).read_bytes())
+    record, rest = (packed / RECORDS).read_text("utf-8").split("\n", 1)
+    manifest = json.loads((packed / MANIFEST).read_text("utf-8"))
+
+    def changed(**fields: Any) -> bytes:
+        return f"{json.dumps({**json.loads(record), **fields})}\n{rest}".encode()
+
+    def task(**fields: Any) -> bytes:
+        tasks = json.loads(record)["tasks"]
+        name = next(iter(tasks))
+        return changed(tasks={**tasks, name: {**tasks[name], **fields}})
+
+    def told(**fields: Any) -> bytes:
+        return json.dumps({**manifest, **fields}).encode()
+
+    lines = table.split(b"\n")
+    cells = lines[1].split(b",")
+    return {
+        "cut": (SAMPLES, (packed / SAMPLES).read_bytes()[:300]),
+        "no gzip": (SAMPLES, b"job,task"),
+        "a bomb": (SAMPLES, gzip.compress(lines[0] + b"\n" + bytes(2**24), 1)),
+        "the heading only": (SAMPLES, gzip.compress(lines[0])),
+        "a line twice": (SAMPLES, gzip.compress(table + lines[1] + b"\n")),
+        "endless problems": (SAMPLES, gzip.compress(table.replace(cells[2], b"n=99999999999", 1))),
+        "a negative hash": (SAMPLES, gzip.compress(table.replace(b" =", b" -1", 1))),
+        "a hash too long": (SAMPLES, gzip.compress(table.replace(b" =", b" ffffffffff", 1))),
+        "brackets": (RECORDS, b"[" * 100_000),
+        "a head in words": (RECORDS, changed(head="x")),
+        "no end of problems": (RECORDS, task(n=10**400)),
+        "an infinite count": (RECORDS, task(correct=float("inf"))),
+        "a speed in words": (RECORDS, task(tokens_per_second="x")),
+        "a speed of lists": (RECORDS, task(tokens_per_second=[])),
+        "no heads": (MANIFEST, told(heads=None)),
+        "other heads": (MANIFEST, told(heads="x")),
+        "another format": (MANIFEST, told(format=True)),
+        "no hashes": (MANIFEST, told(files={})),
+        "a foreign file": (MANIFEST, told(files={"/etc/passwd": "0", **manifest["files"]})),
+        "nothing absent": (MANIFEST, told(absent=None)),
+        "a list": (MANIFEST, b"[]"),
+    }
+
+
+def test_forged_records_are_one_line(written: Written, packed: Path, tmp_path: Path) -> None:
+    for number, (what, (name, content)) in enumerate(forgeries(packed).items()):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        forged(packed, folder, name, content)
+        try:
+            load_records(written.suite, folder)
+            text = "no error"
+        except UserError as error:
+            text = str(error)
+        assert text.startswith(f"--records {folder}: damaged ("), what
+        assert text.endswith("): write it again with `mrp pack`"), what
+        assert "\n" not in text, what
 
 
 def test_the_command(written: Written, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
