@@ -156,7 +156,7 @@ def _short(findings: Sequence[Finding]) -> Iterator[str]:
         cells = [
             finding.claim,
             finding.paper or "",
-            BREAK.join([*in_words(finding.overall.readings), finding.overall.note]).strip(BREAK),
+            BREAK.join(filter(None, [*in_words(finding.overall.readings), finding.overall.note])),
             *(by_name.get(name, "") for name in several),
             f"**{finding.verdict}**",
         ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pandas as pd
@@ -185,5 +186,8 @@ def test_the_findings_page(replica: Written, replica_results: Results, tmp_path:
         if line.startswith("|"):
             assert line.endswith("|")
     write_findings(replica_results, tmp_path / "docs" / "three.md", tmp_path / "figures")
+    words = " ".join((tmp_path / "docs" / "three.md").read_text("utf-8").split())
+    assert "remask, default" in words
+    assert not re.search(r"[^r]emask, |[^b]y halves", words)  # no cell loses a letter
     from_runs = (tmp_path / "docs" / "three.md").read_text("utf-8").splitlines()
     assert set(from_runs) <= set(text.splitlines())
