@@ -165,7 +165,8 @@ def missing_pieces(
     """Checkpoints and data files that are not here, each with where the suite names it.
 
     Args:
-        suite, heads: as for `jobs`.
+        suite: whose pieces.
+        heads: as for `jobs`.
         wanted: the jobs to be run; all of them if not given.
         trainings: further (backbone, head) pairs to be trained.
     """

@@ -34,13 +34,16 @@ def paired_speed(
     95 % interval from resampled pairs (percentile bootstrap).
 
     Args:
-        backbone, head, mode: what decodes; static uses the backbone alone.
+        backbone: what decodes.
+        head: its head; static uses the backbone alone.
+        mode: how it decodes.
         prompts: token ids.
         max_new_tokens: longest answer, the same for both.
         batch_size: prompts decoded together.
         repeats: how often every chunk is measured.
         seed: of the bootstrap.
-        decoder, clock: replaced in tests.
+        decoder: replaced in tests.
+        clock: likewise.
 
     Returns:
         ratio, low, high (None with a single pair), tokens_per_second of both, their first, cold
