@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -90,7 +91,7 @@ def write_pages(suite: Suite, results: Path, heads: HeadsFrom = "released") -> P
     Raises:
         UserError: a record or its samples are damaged.
     """
-    layout = Layout(suite, Path(results))
+    layout = Layout(suite, Path(results), heads)
     environment = environment_of_templates()
     everything = jobs(suite, heads)
     listed = []
@@ -309,5 +310,9 @@ def _provenance(record: dict[str, Any]) -> list[tuple[str, str]]:
 
 
 def _rerun(layout: Layout, job: Job) -> str:
-    target = layout.record(job.id).as_posix()
-    return f"snakemake --config suite={layout.suite.name} --forcerun {target} -- {target}"
+    """What decodes the job again; without `rm` its kept answers would only be scored again."""
+    folder, target = (
+        shlex.quote(path.as_posix()) for path in (layout.run_dir(job.id), layout.record(job.id))
+    )
+    heads = "" if layout.heads == "released" else f" heads={layout.heads}"
+    return f"rm -r {folder}\nsnakemake --config suite={layout.suite.name}{heads} -- {target}"

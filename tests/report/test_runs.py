@@ -15,7 +15,7 @@ import pytest
 from mrp.cli import main
 from mrp.errors import UserError
 from mrp.grid import Layout, jobs
-from mrp.report.runs import SHOWN, _choose, write_pages
+from mrp.report.runs import SHOWN, _choose, _rerun, write_pages
 from mrp.report.templating import embed
 from tests.report.synthetic import Written
 
@@ -70,8 +70,16 @@ def test_a_page_says_what_the_record_and_the_samples_say(written: Written, pages
         drawn = {int(label): int(count.replace(",", "")) for label, count in bars}
         assert drawn == {n: revealed[n] for n in range(min(revealed), max(revealed) + 1)}
     assert "git" in page
-    assert f"--forcerun {Path('results/embedded/runs') / JOB}" not in page  # results lie elsewhere
-    assert f"{JOB}/record.json" in page
+    run = pages.parent / "runs" / JOB
+    suite = f"snakemake --config suite={written.suite.name}"
+    assert f"<code>rm -r {run}\n{suite} -- {run / 'record.json'}</code>" in page
+
+
+def test_the_command_decodes_again_with_the_heads_of_the_run(written: Written) -> None:
+    (job,) = [job for job in jobs(written.suite) if job.id == JOB]
+    remove, again = _rerun(Layout(written.suite, heads="train"), job).splitlines()
+    assert remove == f"rm -r results/{written.suite.name}/runs/{JOB}"  # with all kept answers
+    assert f"suite={written.suite.name} heads=train -- results/" in again
 
 
 def test_no_answer_can_break_out_of_the_page() -> None:
