@@ -6,7 +6,10 @@ import argparse
 from pathlib import Path
 
 NAME = "compare"
-HELP = "compare two results folders with paired tests; exit code 1 where something moved"
+HELP = (
+    "compare two results folders with paired tests; exit code 1 where something moved, "
+    "2 where nothing can be compared"
+)
 MOVED = 1  # the exit code
 
 

@@ -99,7 +99,8 @@ def compare_folders(before: Path, after: Path) -> Drift:
     """Compare two suite results folders, such as results/embedded and a copy from another commit.
 
     Raises:
-        UserError: one is no results folder, a record is damaged, or they have no job in common.
+        UserError: one is no results folder, a record is damaged, they have no job in common, or
+            nothing of those that they have can be compared.
     """
     one, two = _records(before), _records(after)
     if not one.keys() & two.keys():
@@ -122,6 +123,13 @@ def compare_folders(before: Path, after: Path) -> Drift:
                 pairs.append(_compare(job, task, left[task], right[task], timed))
             else:
                 pairs.append(Pair(job, task, note="a task of one folder only"))
+    if not any(pair.changes for pair in pairs):
+        shared = len(one.keys() & two.keys())
+        jobs = "the one job" if shared == 1 else f"none of the {shared} jobs"
+        raise UserError(
+            f"{before} and {after}: {jobs} in both answered the same problems, so that nothing can "
+            "be compared: give two runs of one suite with the same data"
+        )
     _judge([change for pair in pairs for change in pair.changes])
     facts = tuple(_facts(one, two))
     return Drift(Path(before), Path(after), facts, tuple(sorted(pairs, key=_order(one, two))))

@@ -125,6 +125,20 @@ def test_other_problems_and_missing_jobs_are_said(
     assert "0 of 2 cells" in out
 
 
+def test_a_gate_does_not_pass_where_nothing_is_comparable(
+    folders: tuple[Path, Path], capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    for job in runs(folders[1]):
+        edit_samples(folders[1], lambda line: line.update(prompt="another"), job.name)
+    page = tmp_path / "c.html"
+    assert compare(folders, "--html", str(page)) == 2  # a move is 1
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert said.err.count("\n") == 1
+    assert "none of the 3 jobs in both answered the same problems" in said.err
+    assert not page.exists()
+
+
 @pytest.mark.parametrize(
     ("spoil", "words"),
     [
