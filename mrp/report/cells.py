@@ -194,7 +194,7 @@ def forwards(row: RowSeries) -> Cell:
     return Cell(
         f"{row['forwards_per_answer']:.1f}",
         f"+ {row['other_forwards_per_answer']:.1f}",
-        "below: prefilling the prompt and storing finished blocks",
+        "below: prefilling the prompt; storing a finished block takes no forward of its own",
         row["forwards_per_answer"],
         row["job"],
     )
