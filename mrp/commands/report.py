@@ -18,7 +18,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     products = parser.add_subparsers(dest="product", required=True, metavar="PRODUCT")
     tables = products.add_parser(
         "tables",
-        help="tables.html and tables.csv",
+        help="tables.html, tables.tex and tables.csv",
         description="Write the paper's tables with what the records say, and what came out.",
     )
     figures = products.add_parser(

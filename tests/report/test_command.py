@@ -40,3 +40,6 @@ def test_help_is_complete(capsys: pytest.CaptureFixture[str]) -> None:
             call(product, "--help")
         text = capsys.readouterr().out
         assert all(flag in text for flag in ("--suite", "--results", "--out"))
+    with pytest.raises(SystemExit):
+        call("--help")
+    assert "tables.tex" in capsys.readouterr().out
