@@ -32,19 +32,25 @@ from mrp.report.statistics import (
 
 @dataclass(frozen=True)
 class Contrast:
-    """A value of the full sample, and of every resample [RESAMPLES]."""
+    """A value of the full sample, and of every resample [RESAMPLES].
+
+    Attributes:
+        problems: that it was drawn from, the fewest of its parts; None for a measured time.
+    """
 
     value: float
     replicates: Floats
+    problems: int | None = None
 
     def __sub__(self, other: Contrast) -> Contrast:
-        return Contrast(self.value - other.value, self.replicates - other.replicates)
+        problems = _fewest([self, other])
+        return Contrast(self.value - other.value, self.replicates - other.replicates, problems)
 
     def __truediv__(self, other: Contrast) -> Contrast:
         """The quotient; infinite or no number where `other` is zero."""
         with np.errstate(divide="ignore", invalid="ignore"):
             value = float(np.float64(self.value) / other.value)
-            return Contrast(value, self.replicates / other.replicates)
+            return Contrast(value, self.replicates / other.replicates, _fewest([self, other]))
 
     @property
     def estimate(self) -> Estimate:
@@ -56,19 +62,29 @@ def mean(contrasts: Iterable[Contrast]) -> Contrast:
     """The mean of at least one."""
     listed = list(contrasts)
     value = float(np.mean([contrast.value for contrast in listed]))
-    return Contrast(value, np.mean([contrast.replicates for contrast in listed], axis=0))
+    replicates = np.mean([contrast.replicates for contrast in listed], axis=0)
+    return Contrast(value, replicates, _fewest(listed))
+
+
+def _fewest(contrasts: Iterable[Contrast]) -> int | None:
+    known = [contrast.problems for contrast in contrasts if contrast.problems is not None]
+    return min(known, default=None)
 
 
 def accuracy(results: Results, row: Line) -> Contrast:
     """A run's share of right answers."""
     point = results.points[row["job"], row["task"]]
-    return Contrast(float(point.accuracy[0]), point.accuracies[:, 0])
+    return Contrast(float(point.accuracy[0]), point.accuracies[:, 0], _problems(results, row))
 
 
 def tpf(results: Results, row: Line) -> Contrast:
     """A run's tokens per forward."""
     point = results.points[row["job"], row["task"]]
-    return Contrast(float(point.speed[0]), point.speeds[:, 0])
+    return Contrast(float(point.speed[0]), point.speeds[:, 0], _problems(results, row))
+
+
+def _problems(results: Results, row: Line) -> int:
+    return len(results.outcomes[row["job"], row["task"]].correct)
 
 
 def time_ratio(results: Results, row: Line) -> Contrast | None:
@@ -118,7 +134,7 @@ def over_dynamic(
     """
     run = _point(results, row, speed)
     gain = None if run is None or dynamic is None else gain_at_equal_speed(run, dynamic)
-    return None if gain is None else Contrast(gain[1], gain[2])
+    return None if gain is None else Contrast(gain[1], gain[2], _problems(results, row))
 
 
 def _point(results: Results, row: Line, speed: Speed) -> Curve | None:

@@ -17,7 +17,7 @@ from mrp.report.cells import Cell, Row, Table
 from mrp.report.comparisons import compare
 from mrp.report.contest import build_contest
 from mrp.report.findings import FAILS, HOLDS, INCOMPLETE, MIXED, OPEN, Finding, build_findings
-from mrp.report.findings.readings import in_words
+from mrp.report.findings.readings import FEW, in_words
 from mrp.report.frame import Results
 from mrp.report.page import Header, origin
 
@@ -206,7 +206,8 @@ def _one_by_one(findings: Sequence[Finding]) -> Iterator[str]:
     yield ""
     yield (
         "Numbers are means over a backbone's tasks, with bootstrap intervals over problems; times "
-        "carry the interval of their paired measurement."
+        "carry the interval of their paired measurement. An accuracy of 0 or 100 % has Wilson's "
+        f"interval, and a difference that fewer than {FEW} problems all share decides nothing."
     )
     yield ""
     for finding in findings:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from argparse import Namespace
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -25,7 +26,15 @@ from mrp.report.findings import (
     Finding,
     build_findings,
 )
-from mrp.report.findings.readings import Counted, Measured, Quotient, agree, pool, verdict_of
+from mrp.report.findings.readings import (
+    FEW,
+    Counted,
+    Measured,
+    Quotient,
+    agree,
+    pool,
+    verdict_of,
+)
 from mrp.report.findings.remasking import _by_the_other_half
 from mrp.report.frame import Results, load_results
 from mrp.schema import LOSSLESS
@@ -316,6 +325,45 @@ def test_a_limit_inside_the_interval_decides_nothing(
     assert found.verdict == expected
     mirrored = reading(-low - width, -low, below=-limit)
     assert mirrored.verdict == expected
+
+
+def alike(value: float, problems: int, unit: str, **limits: float) -> Measured:
+    """Of problems that are all the same, so that every resample is."""
+    return Measured("it", "", Contrast(value, np.full(2000, value), problems), unit, **limits)
+
+
+def test_an_accuracy_of_few_problems_all_right_has_wilsons_interval() -> None:
+    room = {"above": 0.8, "below": 0.98}
+    assert alike(1.0, 4, "percent", **room).verdict == OPEN
+    assert alike(1.0, 4, "percent", **room).number == "100.0 % (51.0\N{EN DASH}100.0)"
+    assert alike(0.0, 4, "percent", **room).verdict == FAILS  # at most 49 %
+    assert alike(1.0, 1000, "percent", **room).verdict == FAILS
+
+
+@given(st.floats(-1, 1), st.integers(1, 2 * FEW), st.sampled_from(["points", "tpf", "times"]))
+def test_a_difference_without_width_needs_problems_behind_it(
+    value: float, problems: int, unit: str
+) -> None:
+    found = alike(value, problems, unit, above=0)
+    other = alike(0.0, 10 * FEW, unit)
+    both = replace(found, contrast=mean([found.contrast, other.contrast]))
+    assert both.contrast.problems == (found.contrast - other.contrast).problems == problems
+    if problems < FEW:
+        assert found.verdict == both.verdict == OPEN
+        assert f"(no interval: {problems} problems, all alike)" in found.number
+    else:
+        assert found.verdict == (HOLDS if value > 0 else FAILS if value < 0 else OPEN)
+        assert "all alike" not in found.number
+
+
+def test_no_firm_verdict_of_accuracy_from_four_problems_all_alike(tmp_path: Path) -> None:
+    written = write_results(tmp_path, 4)
+    results = load_results(written.suite, written.results)
+    for finding in build_findings(results, compare(results)):
+        for part in (*finding.evidence, *finding.backbones, finding.overall):
+            for one in part.readings:
+                if isinstance(one, Measured) and one.verdict in (HOLDS, FAILS):
+                    assert one.contrast.problems is None or one.estimate.low < one.estimate.high
 
 
 def test_verdicts_of_several_readings() -> None:

@@ -9,9 +9,11 @@ from typing import TypeAlias
 
 from mrp.report.cells import percent, percent_span, points, signed, span, times
 from mrp.report.contrasts import Contrast, mean
-from mrp.report.statistics import Estimate
+from mrp.report.statistics import Estimate, wilson
 
 HOLDS, FAILS, OPEN, MIXED = "holds", "does not hold here", "undecided", "mixed"
+FEW = 30  # problems: as many that are all alike leave room for a tenth that are not (rule of three)
+NO_WIDTH = 1e-9  # of an interval: resamples that agree but for rounding
 INCOMPLETE = "incomplete"  # no verdict: some of the runs that it would rest on have no record
 
 
@@ -44,19 +46,40 @@ class Measured:
     def verdict(self) -> str:
         """Holds where the interval lies inside the limits, fails where it lies outside.
 
-        Empty for a control.
+        Empty for a control. Undecided where a bootstrap over few problems has no width: that they
+        are all alike says little of others.
         """
         if self.above == -inf and self.below == inf:
             return ""
-        estimate = self.contrast.estimate
+        estimate = self.estimate
+        if self.all_alike:
+            return OPEN
         if self.above < estimate.low and estimate.high < self.below:
             return HOLDS
         return FAILS if estimate.high < self.above or estimate.low > self.below else OPEN
 
     @property
+    def estimate(self) -> Estimate:
+        """The number with its interval; Wilson's for an accuracy of which all resamples agree."""
+        found, problems = self.contrast.estimate, self.contrast.problems
+        if self.unit == "percent" and problems and found.high - found.low < NO_WIDTH:
+            return wilson(found.value * problems, problems)
+        return found
+
+    @property
+    def all_alike(self) -> bool:
+        """Whether all resamples agree because there are too few problems to differ."""
+        estimate, problems = self.estimate, self.contrast.problems
+        return problems is not None and problems < FEW and estimate.high - estimate.low < NO_WIDTH
+
+    @property
     def number(self) -> str:
         """The number and its interval."""
-        return show(self.contrast.estimate, self.unit)
+        text = show(self.estimate, self.unit)
+        if self.all_alike:
+            bare = text.rpartition(" (")[0]
+            return f"{bare} (no interval: {self.contrast.problems} problems, all alike)"
+        return text
 
     @property
     def against_limit(self) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -104,7 +105,12 @@ def recovery(place: Place) -> Iterator[Measured]:
     subject = "two passes"
     yield Measured(subject, f"recovered {at_tau}", gain, "points", note=names)
     yield Measured(subject, "recovered by one pass", gain_of_one, "points")
-    beyond = gain - Contrast(MORE_POINTS * gain_of_one.value, MORE_POINTS * gain_of_one.replicates)
+    goal = replace(
+        gain_of_one,
+        value=MORE_POINTS * gain_of_one.value,
+        replicates=MORE_POINTS * gain_of_one.replicates,
+    )
+    beyond = gain - goal
     quantity = f"beyond {MORE_POINTS:g} times that"
     yield Measured(subject, quantity, beyond, "points", above=0, goal=True)
     if gain_of_one.estimate.low > 0:  # else a quotient means nothing
@@ -160,4 +166,5 @@ def _by_the_other_half(place: Place, variants: Sequence[Line]) -> tuple[list[Lin
 def _share(right: Bools) -> Contrast:
     """A share of right answers with its resamples."""
     values: Floats = right.astype(np.float64)
-    return Contrast(float(values.mean()), weights(len(values)) @ values / len(values))
+    n = len(values)
+    return Contrast(float(values.mean()), weights(n) @ values / n, n)
