@@ -105,9 +105,9 @@ def _depth_rows(backbone: Backbone, by_layers: dict[int, pd.DataFrame]) -> Itera
             mean_over(backbone.results, chosen, number) for number in NUMBERS.values()
         )
         proposed, accepted = chosen["proposed"].sum(), chosen["accepted"].sum()
-        share = (
-            Cell(percent(accepted / proposed), value=accepted / proposed) if proposed else Cell("")
-        )
+        share = Cell("")
+        if proposed:
+            share = Cell(percent(accepted / proposed), value=accepted / proposed, scale=100)
         cells = (level(accuracy, "percent"), level(tpf, "ratio"), share, level(time, "ratio"))
         texts = (first, Cell(str(layers)))
         built.append(Row(texts, cells, starts=number == 0, jobs=jobs_of(chosen)))

@@ -22,7 +22,8 @@ class Cell:
 
     Attributes:
         text: what it says; detail: smaller, below, lines apart; hint: shown on hovering.
-        value: the number that `text` shows, unrounded; job: the run it comes from, or several runs,
+        value: the number that `text` shows, unrounded; scale: what `text` multiplies it by, 100
+            where it is in % or in points; job: the run it comes from, or several runs,
             blanks between.
         tone: "up" or "down" for a difference beyond noise, "none" for a missing value, "again" for
             a label that only repeats the one above, "said" for a sentence.
@@ -38,6 +39,12 @@ class Cell:
     tone: str = ""
     chips: tuple[str, ...] = ()
     best: bool = False
+    scale: int = 1
+
+    @property
+    def label(self) -> str:
+        """All that tells a row from others, in one line; `text` alone may be that of many rows."""
+        return ", ".join(filter(None, (self.text, *self.detail.splitlines(), *self.chips)))
 
 
 @dataclass(frozen=True)
@@ -144,6 +151,7 @@ def accuracy(row: RowSeries) -> Cell:
         f"{row['correct']:.0f} of {row['n']:.0f} right",
         row["accuracy"],
         row["job"],
+        scale=100,
     )
 
 
@@ -161,7 +169,7 @@ def difference(name: str, lacking: str) -> Callable[[RowSeries], Cell]:
         hint = "p: McNemar's exact test" if tested else ""
         tone = "up" if low > 0 else "down" if high < 0 else ""
         detail = f"{points(low)} to {points(high)}{tested}"
-        return Cell(points(row[name]), detail, hint, row[name], row["job"], tone)
+        return Cell(points(row[name]), detail, hint, row[name], row["job"], tone, scale=100)
 
     return cell
 
@@ -184,7 +192,7 @@ def share(name: str, of: tuple[str, str]) -> Callable[[RowSeries], Cell]:
         if pd.isna(row[name]):
             return none(DASH)
         hint = f"{row[of[0]]:.0f} of {row[of[1]]:.0f}"
-        return Cell(percent(row[name]), "", hint, row[name], row["job"])
+        return Cell(percent(row[name]), "", hint, row[name], row["job"], scale=100)
 
     return cell
 
@@ -241,7 +249,7 @@ def published_accuracy(row: RowSeries) -> Cell:
     if pd.isna(row["published_accuracy"]):
         return none("not published")
     value = row["published_accuracy"]
-    return Cell(percent(value), hint=row["published_note"], value=value)
+    return Cell(percent(value), hint=row["published_note"], value=value, scale=100)
 
 
 def accuracy_gap(row: RowSeries) -> Cell:
@@ -252,7 +260,8 @@ def accuracy_gap(row: RowSeries) -> Cell:
     if row["paper_rule"] and row["accuracy_here"] != row["accuracy"]:
         detail += f"\nby its rule {percent(row['accuracy_here'])}"
     hint = "" if not row["paper_rule"] else "scored by the paper's own rule"
-    return Cell(points(row["accuracy_gap"]), detail, hint, row["accuracy_gap"], row["job"])
+    gap = row["accuracy_gap"]
+    return Cell(points(gap), detail, hint, gap, row["job"], scale=100)
 
 
 def published_speedup(row: RowSeries) -> Cell:

@@ -90,9 +90,12 @@ def _lossless_row(backbone: Backbone, mine: pd.DataFrame, field: list[Point]) ->
     same, n = mine["same_text"].sum(), mine["compared_texts"].sum()
     counted = Cell(f"{same:.0f} of {n:.0f}", tone="" if same == n else "down")
     proposed, accepted = best["proposed"].sum(), best["accepted"].sum()
+    share = none("")
+    if proposed:
+        share = Cell(percent(accepted / proposed), value=accepted / proposed, scale=100)
     cells = (
         replace(counted, job=" ".join(jobs_of(mine))) if n else none("static was not run"),
-        Cell(percent(accepted / proposed), value=accepted / proposed) if proposed else none(""),
+        share,
         level(tpf, "ratio"),
         _passes(best),
         level(time, "ratio", "not timed"),

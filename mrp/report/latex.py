@@ -17,7 +17,7 @@ PREAMBLE = r"""% Written by `mrp report tables`. Compiles by itself; a paper tak
 \begin{document}
 \scriptsize
 """
-# What stands for itself in HTML and not in TeX.
+# What stands for itself in HTML and not in TeX; the page copies its tables by it, too.
 SPECIAL = {
     "\\": r"\textbackslash{}",
     "^": r"\^{}",
@@ -30,6 +30,8 @@ SPECIAL = {
     "\N{MULTIPLICATION SIGN}": r"$\times$",
     "\N{PLUS-MINUS SIGN}": r"$\pm$",
     "\N{EN DASH}": "--",
+    "\N{LATIN SMALL LETTER E WITH ACUTE}": r"\'e",
+    "\N{LATIN SMALL LETTER U WITH DIAERESIS}": r"\"u",
     "\N{MIDDLE DOT}": r"\textperiodcentered{}",
     "\N{GREEK SMALL LETTER TAU}": r"$\tau$",
     "\N{GREEK SMALL LETTER DELTA}": r"$\delta$",
@@ -51,7 +53,7 @@ def latex(suite: str, tables: Sequence[Table]) -> str:
 def escape(text: str) -> str:
     """Any text as TeX source; what TeX's fonts lack becomes a question mark."""
     escaped = (SPECIAL.get(character, character) for character in text)
-    return "".join(part if part.isascii() or part in "\u00e9\u00fc" else "?" for part in escaped)
+    return "".join(part if part.isascii() else "?" for part in escaped)
 
 
 def _table(suite: str, table: Table) -> Iterator[str]:
@@ -80,12 +82,15 @@ def _table(suite: str, table: Table) -> Iterator[str]:
 def _holds_sentences(table: Table, place: int) -> bool:
     """Whether a column has a text so long that it has to be broken into lines."""
     rows = [row for group in table.groups for row in group.rows]
-    texts = (cells[place].text for row in rows if len(cells := (*row.labels, *row.cells)) > place)
+    if place < table.labels:
+        texts = [row.labels[place].label for row in rows]
+    else:
+        texts = [row.cells[place - table.labels].text for row in rows if row.cells]
     return max(map(len, texts), default=0) > LONG
 
 
 def _row(row: Row, table: Table) -> str:
-    labels = [_cell(cell) for cell in row.labels]
+    labels = [escape(cell.label) for cell in row.labels]
     if row.missing:
         width = len(table.columns) - table.labels
         return _line([*labels, rf"\multicolumn{{{width}}}{{l}}{{{escape(row.missing)}}}"])

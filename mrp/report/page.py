@@ -17,7 +17,7 @@ from mrp.report.comparisons import compare
 from mrp.report.contest import build_contest
 from mrp.report.findings import FAILS, HOLDS, INCOMPLETE, MIXED, OPEN, Finding, build_findings
 from mrp.report.frame import Results
-from mrp.report.latex import latex
+from mrp.report.latex import SPECIAL, latex
 from mrp.report.settings import setting_name
 from mrp.report.tables import build_tables
 from mrp.report.templating import environment_of_templates
@@ -129,6 +129,7 @@ def render(
             findings=findings,
             links=links,
             facets=facets,
+            special=SPECIAL,
             verdicts=[
                 (name, tally, counts[name]) for name, tally in TALLIES.items() if counts[name]
             ],

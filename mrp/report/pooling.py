@@ -115,7 +115,7 @@ def level(contrast: Contrast | None, unit: str, lacking: str = DASH) -> Cell:
     found = contrast.estimate
     if unit == "percent":
         detail = percent_span(found.low, found.high)
-        return Cell(percent(found.value), detail, value=found.value)
+        return Cell(percent(found.value), detail, value=found.value, scale=100)
     return Cell(f"{found.value:.2f}", span(found.low, found.high), value=found.value)
 
 
@@ -127,7 +127,8 @@ def change(contrast: Contrast | None, unit: str, lacking: str = DASH) -> Cell:
     tone = "up" if found.low > 0 else "down" if found.high < 0 else ""
     show = points if unit == "points" else _two_places
     detail = f"{show(found.low)} to {show(found.high)}"
-    return Cell(show(found.value), detail, value=found.value, tone=tone)
+    scale = 100 if unit == "points" else 1
+    return Cell(show(found.value), detail, value=found.value, tone=tone, scale=scale)
 
 
 def _two_places(value: float) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pandas as pd
@@ -113,7 +114,7 @@ def _accuracy_with_tpf(row: RowSeries) -> Cell:
         paper = cells.percent(row["published_accuracy"])
         detail += f"\npaper {paper}, ours {cells.accuracy_gap(row).text}"
         detail += f"\n{row['accuracy_verdict']}"
-    return Cell(shown.text, detail, shown.hint, shown.value, shown.job)
+    return replace(shown, detail=detail)
 
 
 def control_at(cell: pd.DataFrame, k: int) -> RowSeries | None:
@@ -138,13 +139,7 @@ def _control_cell(cell: pd.DataFrame, direct: pd.DataFrame, k: int) -> Cell:
     if row is None:
         return cells.none("none at this TPF")
     shown = _accuracy_with_tpf(row)
-    return Cell(
-        shown.text,
-        f"{shown.detail}, {row['steps']:.0f} steps",
-        shown.hint,
-        shown.value,
-        shown.job,
-    )
+    return replace(shown, detail=f"{shown.detail}, {row['steps']:.0f} steps")
 
 
 # ---- 2, 3: speculative and direct decoding -------------------------------------------------------
@@ -296,7 +291,7 @@ def _dynamic_there(row: RowSeries) -> Cell:
     if row["mode"] != "remask" or pd.isna(row["dynamic_at_tpf"]):
         return Cell("")
     there = row["dynamic_at_tpf"]
-    return Cell(cells.percent(there), value=there, job=row["job"])
+    return Cell(cells.percent(there), value=there, job=row["job"], scale=100)
 
 
 def _vetoed(row: RowSeries) -> Cell:

@@ -6,6 +6,7 @@ import csv
 import importlib.resources
 import io
 import os
+import re
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -165,13 +166,89 @@ def test_copies_hold_the_rows_that_are_shown(page: webdriver.Chrome) -> None:
     assert rows[0][:5] == ["backbone", "task", "Drafts from", "Objective", "K"]
     assert all(len(row) == len(rows[0]) for row in rows)
     at = next(i for i, name in enumerate(rows[0]) if name.startswith("Accuracy"))
-    assert [row[at] for row in rows[1:] if row[4]] == column(page, "direct", "Accuracy")[0]
+    shares = [100 * float(value) for value in column(page, "direct", "Accuracy")[0]]
+    assert [float(row[at]) for row in rows[1:] if row[4]] == pytest.approx(shares)
     markdown = copied(page, "direct", "Markdown").split("\n")
     assert len(markdown) == len(rows) + 1
     assert {line.count(" | ") for line in markdown} == {len(rows[0]) - 1}
     tex = copied(page, "direct", "LaTeX")
     assert tex.count(r"\\") == len(rows)
     assert tex.startswith(r"\begin{tabular}")
+
+
+def shown(page: webdriver.Chrome, name: str) -> tuple[int, list[list[str]]]:
+    """How many columns of labels a table has, and every shown row's main texts, as wide as it."""
+    labels, rows = page.execute_script(
+        """
+        const [table] = arguments;
+        const text = cell => cell.querySelector(".main, .stay")?.textContent.trim() ?? "";
+        return [table.tHead.querySelectorAll("th:not(.num)").length,
+          [...table.tBodies].filter(b => !b.hidden).flatMap(b => [...b.rows])
+            .filter(r => !r.hidden && !r.classList.contains("group"))
+            .map(r => [...r.cells].flatMap(c => [text(c), ...Array(c.colSpan - 1).fill("")]))];
+        """,
+        table(page, name),
+    )
+    return labels, rows
+
+
+def split_cells(name: str, form: str, text: str) -> list[list[str]]:
+    """A copied table's headings and rows, cell by cell."""
+    if form == "CSV":
+        return list(csv.reader(io.StringIO(text)))
+    if form == "Markdown":
+        lines = [re.split(r"(?<!\\)\|", line)[1:-1] for line in text.split("\n")]
+        assert {cell.strip() for cell in lines.pop(1)} == {"---"}, name
+    else:
+        full = [line.removesuffix(r" \\") for line in text.split("\n") if line.endswith(r"\\")]
+        lines = [re.split(r"(?<!\\)&", line) for line in full]
+    return [[cell.strip() for cell in line] for line in lines]
+
+
+def names_of_tables(page: webdriver.Chrome) -> list[str]:
+    sections = page.find_elements(By.CSS_SELECTOR, "main section:has(table)")
+    return [section.get_attribute("id") or "" for section in sections]
+
+
+@pytest.mark.parametrize("form", ["Markdown", "LaTeX", "CSV"])
+def test_a_copy_is_whole_and_tells_its_rows_apart(page: webdriver.Chrome, form: str) -> None:
+    names = names_of_tables(page)
+    assert len(names) >= 9
+    for name in names:
+        text = copied(page, name, form)
+        headings, *rows = split_cells(name, form, text)
+        labels, on_page = shown(page, name)
+        assert {len(row) for row in rows} == {len(headings)} == {len(on_page[0]) + 2}, name
+        assert len(rows) == len(on_page), name
+        own = [tuple(row[: labels + 2]) for row in rows]
+        assert len(set(own)) == len(own), (name, [one for one in own if own.count(one) > 1])
+        assert all(row[0] == "S" and row[1] for row in rows), name
+        if form == "LaTeX":
+            assert text.isascii(), name
+            assert "?" not in text, name
+    wide = page.find_elements(By.CSS_SELECTOR, "td.missing")
+    assert len(wide) > 0  # one cell for a whole row, of a run without a record
+
+
+def test_copied_numbers_are_those_of_the_page(page: webdriver.Chrome) -> None:
+    for name in names_of_tables(page):
+        labels, on_page = shown(page, name)
+        headings, *rows = split_cells(name, "CSV", copied(page, name, "CSV"))
+        numbers = 0
+        for texts, row in zip(on_page, rows, strict=True):
+            for text, value, heading in zip(texts, row[2:], headings[2:], strict=True):
+                if texts.index(text) < labels:
+                    continue
+                plain = text.replace("\u2212", "-")
+                digits = re.fullmatch(r"[+-]?\d+(?:\.(\d*))?\u00d7?", plain)
+                if digits is None:
+                    assert value == plain, (name, heading)
+                    continue
+                numbers += 1
+                half = 0.5001 * 10.0 ** -len(digits[1] or "")
+                number = float(plain.rstrip("\u00d7"))
+                assert abs(float(value) - number) <= half, (name, heading, text, value)
+        assert numbers > 1, name
 
 
 def test_a_cell_opens_its_run_and_the_slider_replays_an_answer(page: webdriver.Chrome) -> None:

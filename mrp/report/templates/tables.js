@@ -1,6 +1,7 @@
 "use strict";
 // Sorting, filtering and copying of the tables. Without scripts the page shows all rows as built.
 const JOBS = JSON.parse(document.getElementById("jobs").textContent);
+const SPECIAL = JSON.parse(document.getElementById("special").textContent); // what TeX wants escaped
 const FACETS = ["backbone", "task", "mode", "head", "K", "\u03c4"];
 const chosen = Object.fromEntries(FACETS.map(name => [name, ""]));
 let sought = []; // words that a shown row has in its labels or its group's title
@@ -137,18 +138,32 @@ function sortable(table) {
 
 // ---- copy: the rows that are shown, in the order shown --------------------------------------------
 
+const ALL = "all tasks"; // in place of the task, where a row is a mean over a backbone's tasks
+
+function number(cell, main) { // in the unit of the heading, unrounded; or the text, if it is none
+  const plain = main.replaceAll("\u2212", "-");
+  if (cell.dataset.value === undefined || isNaN(Number(plain.replace("\u00d7", "")))) return plain;
+  return String(Number((cell.dataset.value * (cell.dataset.scale ?? 1)).toPrecision(6)));
+}
+
 function words(cell) {
-  const main = cell.querySelector(".main")?.textContent.trim() ?? "";
-  const detail = cell.querySelector(".detail")?.textContent.trim().split("\n")[0] ?? "";
-  return { main, detail, value: cell.dataset.value ?? main.replace("\u2212", "-") };
+  const text = name => cell.querySelector(name)?.textContent.trim() ?? "";
+  const [main, details] = [text(".main, .stay"), text(".detail").split("\n")];
+  if (!cell.matches("th, .label")) return { main, detail: details[0], value: number(cell, main) };
+  const chips = [...cell.querySelectorAll(".chip")].map(chip => chip.textContent.trim());
+  const label = [main, ...details, ...chips].filter(Boolean).join(", ");
+  return { main: label, detail: "", value: label };
 }
 
 function shownRows(table) {
   const found = [];
   for (const body of bodies(table)) {
     if (body.hidden) continue;
+    const [backbone, task = ALL] = body.dataset.title.split(" \u00b7 ");
     for (const row of rowsOf(body)) {
-      if (!row.hidden) found.push([body.dataset.title.split(" \u00b7 "), [...row.cells].map(words)]);
+      const cells = [...row.cells].flatMap(cell =>
+        [words(cell), ...Array(cell.colSpan - 1).fill({ main: "", detail: "", value: "" })]);
+      if (!row.hidden) found.push([[backbone, task], cells]);
     }
   }
   return found;
@@ -161,8 +176,7 @@ function headings(table) {
   });
 }
 
-const tex = text => text.replace(/[\\{}$&#%_^~]/g, c => ({ "\\": "\\textbackslash{}", "^": "\\^{}", "~": "\\~{}" })[c] ?? `\\${c}`)
-  .replaceAll("\u2212", "$-$").replaceAll("\u00d7", "$\\times$").replaceAll("\u03c4", "$\\tau$").replaceAll("\u03b4", "$\\delta$").replaceAll("\u2013", "--");
+const tex = text => [...text].map(c => SPECIAL[c] ?? (c <= "\x7f" ? c : "?")).join("");
 const quote = text => /[",\n]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text;
 
 const FORMATS = {
