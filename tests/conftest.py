@@ -20,5 +20,12 @@ with contextlib.suppress(ModuleNotFoundError):
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Whole workflows first: they take longest, and workers that wait for one keep no other up."""
+    """Whole workflows first: they take longest, and workers that wait for one keep no other up.
+
+    Tests marked gpu are skipped without one.
+    """
     items.sort(key=lambda item: "workflow" not in item.path.parts)
+    if not torch.cuda.is_available():
+        for item in items:
+            if item.get_closest_marker("gpu") is not None:
+                item.add_marker(pytest.mark.skip(reason="needs a GPU"))
