@@ -27,7 +27,6 @@ from mrp.report.templating import environment_of_templates
 from mrp.schema import LOSSLESS, OPTIONS, HeadsFrom
 
 SHOWN = 120  # samples with their traces on a page: more would make it slow to open
-FOLDER = "html"  # of the pages, inside a suite's results
 ROLES = {
     "prefill": "forwards: reading prompts",
     "denoise": "forwards: denoising",
@@ -109,7 +108,7 @@ def write_pages(suite: Suite, results: Path, heads: HeadsFrom = "released") -> P
             ) from None
         atomic_write_text(page_path(layout, job.id), page)
         listed.append((job.id, scores))
-    index = layout.root / FOLDER / "index.html"
+    index = layout.pages
     template = environment.get_template("runs.html.j2")
     atomic_write_text(index, template.render(suite=suite.name, runs=listed))
     return Pages(index, tuple(page_path(layout, job) for job, _ in listed))
@@ -128,7 +127,7 @@ def links(suite: Suite, results: Path, heads: HeadsFrom, origin: Path) -> dict[s
 
 def page_path(layout: Layout, job: str) -> Path:
     """Where a job's page is."""
-    return layout.root / FOLDER / f"{job}.html"
+    return layout.pages.with_name(f"{job}.html")
 
 
 def _page(

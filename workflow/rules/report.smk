@@ -8,7 +8,7 @@ rule pages:
         records=[PATHS.record(job) for job in JOBS],
     output:
         report(
-            PATHS.root / "html" / "index.html",
+            PATHS.pages,
             caption="../report/runs.rst",
             category="Runs",
             labels={"page": "all runs"},
