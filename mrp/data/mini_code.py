@@ -52,7 +52,7 @@ class Ranges:
 
 LEVELS = {
     "embedded": Ranges(targets=4, related=0.2, value=(2, 99), factors=((2, 9), (2, 9)), small=9),
-    "replica": Ranges(targets=4, related=0.3, value=(2, 149), factors=((2, 9), (2, 15)), small=15),
+    "replica": Ranges(targets=4, related=0.4, value=(2, 149), factors=((2, 9), (2, 15)), small=15),
     "hard": Ranges(targets=5, related=1.0, value=(2, 299), factors=((2, 9), (2, 29)), small=29),
 }
 

@@ -29,7 +29,7 @@ class Ranges:
 
 LEVELS = {
     "embedded": Ranges(addend=(1, 19), minuend=(10, 29)),
-    "replica": Ranges(addend=(1, 24), minuend=(10, 39)),
+    "replica": Ranges(addend=(1, 29), minuend=(10, 44)),
     "hard": Ranges(addend=(1, 49), minuend=(10, 99)),
 }
 

@@ -5,15 +5,15 @@ riders are rounded up, so that there are few shapes; lanes without a sample comp
 nobody reads, and riders without a block point at the scratch lane. A round that is met for the
 first time runs eagerly, which also compiles its kernels, and is captured right after.
 
-A prompt's prefill likewise, its number of blocks rounded up; long ones run as they are, since
-launching is no longer what they take.
+A prompt's prefill likewise, its number of blocks rounded up. Long prefills, and rounds of many
+lanes, run as they are: launching is no longer what they take, and exact ones compute less.
 """
 
 from __future__ import annotations
 
 import contextlib
 import gc
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence, Set
 from functools import cache
 from typing import Any, NamedTuple, TypeVar
 
@@ -27,6 +27,7 @@ from mrp.decoding.rounds import ExactRounds
 from mrp.decoding.session import Session
 
 MOST_PREFILL = 32  # blocks of a prefill of rounded length
+MOST_LANES = 256  # of a captured round
 T = TypeVar("T")
 
 
@@ -126,6 +127,16 @@ class GraphRounds(FixedRounds):
         self.pool = torch.cuda.graph_pool_handle()
         self.captured: dict[Shape, tuple[torch.cuda.CUDAGraph, frozenset[str]]] = {}
         self.prefills: dict[int, tuple[torch.cuda.CUDAGraph, Blocks]] = {}  # by number of blocks
+
+    def ready(self, plan: int, stores: list[int], waiting: list[int]) -> bool:
+        """See `ExactRounds`."""
+        return self.session.n > MOST_LANES or super().ready(plan, stores, waiting)
+
+    def _run(self, plan: int, stores: list[int], waiting: list[int], back: list[int]) -> Set[str]:
+        """See `ExactRounds`."""
+        if self.session.n > MOST_LANES:
+            return ExactRounds._run(self, plan, stores, waiting, back)
+        return super()._run(plan, stores, waiting, back)
 
     def has(self, shape: Shape) -> bool:
         """Whether it has been captured."""
