@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import contextlib
 import gc
-from collections.abc import Callable, Iterator, Sequence, Set
+from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 from typing import Any, NamedTuple, TypeVar
 
@@ -132,10 +132,12 @@ class GraphRounds(FixedRounds):
         """See `ExactRounds`."""
         return self.session.n > MOST_LANES or super().ready(plan, stores, waiting)
 
-    def _run(self, plan: int, stores: list[int], waiting: list[int], back: list[int]) -> Set[str]:
+    def _run(
+        self, plan: int, stores: list[int], waiting: list[int], back: list[int]
+    ) -> frozenset[str]:
         """See `ExactRounds`."""
         if self.session.n > MOST_LANES:
-            return ExactRounds._run(self, plan, stores, waiting, back)
+            return frozenset(ExactRounds._run(self, plan, stores, waiting, back))
         return super()._run(plan, stores, waiting, back)
 
     def has(self, shape: Shape) -> bool:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -256,7 +256,8 @@ class MRPModel(LM):  # type: ignore[misc]
                 bar.update(decoded.counts)
                 if self.journal is not None:
                     how = {"seconds": seconds, "batch_size": self.batch_size_used}
-                    self.journal.append(key, {**asdict(decoded), **how})
+                    plain = {**vars(decoded), "trace": vars(decoded.trace)}
+                    self.journal.append(key, {**plain, **how})
                 give_way()
         if self.journal is not None:
             self.journal.sync()

@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 import logging
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -47,7 +47,7 @@ from mrp.memory import with_halved_batch
 from mrp.models import resolved_revision
 from mrp.schema import OPTIONS
 from mrp.source import code_version
-from mrp.speed import paired_speed
+from mrp.speed import paired_speeds
 
 logger = logging.getLogger(__name__)
 
@@ -56,7 +56,7 @@ DEFAULT_LENGTH = 112  # new tokens where neither the job nor the task says how m
 
 @dataclass(frozen=True)
 class Speed:
-    """How the paired speed measurement is made: see `mrp.speed.paired_speed`.
+    """How the paired speed measurement is made: see `mrp.speed.paired_speeds`.
 
     Without a `dtype` of its own, in the precision of the answers.
     """
@@ -216,8 +216,9 @@ class Job:
             }
             # All tasks in one queue, so that no place in a batch stays empty between them.
             model.generate_until([instance for task in cell.tasks for instance in asked[task]])
+            spell = cache(lambda token: str(model.tokenizer.decode([token])))
             samples = {
-                task: [_sample(model, tasks["tasks"][task], instance) for instance in asked[task]]
+                task: [_sample(model, tasks["tasks"][task], one, spell) for one in asked[task]]
                 for task in cell.tasks
             }
             record = _record(cell, model, samples, _speeds(cell, model, asked), self.data)
@@ -267,8 +268,8 @@ def requests_of(task: Any, model: MRPModel, limit: int | None) -> list[Any]:
     return sorted(task.instances, key=lambda instance: int(instance.doc_id))
 
 
-def _sample(model: MRPModel, task: Any, instance: Any) -> Sample:
-    """An answered request, not scored yet."""
+def _sample(model: MRPModel, task: Any, instance: Any, spell: Callable[[int], str]) -> Sample:
+    """An answered request, not scored yet; `spell` gives a token's text."""
     outcome = model.outcomes[instance.task_name, instance.doc_id]
     return Sample(
         task=instance.task_name,
@@ -278,7 +279,7 @@ def _sample(model: MRPModel, task: Any, instance: Any) -> Sample:
         target=str(task.doc_to_target(instance.doc)),
         correct=False,
         decoded=outcome.decoded,
-        tokens=[model.tokenizer.decode([token]) for token in outcome.decoded.trace.ids],
+        tokens=[spell(token) for token in outcome.decoded.trace.ids],
     )
 
 
@@ -292,24 +293,28 @@ def _speeds(
         return dict.fromkeys(cell.tasks)
     dtype = cell.speed.dtype or model.dtype
     backbone, head = model.models(dtype)
+    lengths = {
+        task: parse_settings(requests[task][0].args[1], model.max_new_tokens)[1]
+        for task in cell.tasks
+    }
     speeds: dict[str, dict[str, Any] | None] = {}
-    for task in cell.tasks:
-        asked = [instance.args[0] for instance in requests[task][: cell.speed.prompts]]
-        _, length = parse_settings(requests[task][0].args[1], model.max_new_tokens)
+    for length in dict.fromkeys(lengths.values()):
+        tasks = [task for task in cell.tasks if lengths[task] == length]
+        prompts = {
+            task: [model.encode(each.args[0]) for each in requests[task][: cell.speed.prompts]]
+            for task in tasks
+        }
         measure = partial(
-            paired_speed,
-            backbone,
-            head,
-            model.mode,
-            [model.encode(text) for text in asked],
-            length,
+            paired_speeds,
+            *(backbone, head, model.mode, prompts, length),
             repeats=cell.speed.repeats,
             seed=cell.seed,
         )
         # The entry's own batch_size says which it was.
-        measured = with_halved_batch(measure, cell.speed.batch_size, f"speed of {task}")
-        speeds[task] = {**measured, "dtype": dtype}
-        logger.info("%s: %.2f x the tokens/s of static", task, measured["ratio"])
+        what = f"speed of {', '.join(tasks)}"
+        for task, measured in with_halved_batch(measure, cell.speed.batch_size, what).items():
+            speeds[task] = {**measured, "dtype": dtype}
+            logger.info("%s: %.2f x the tokens/s of static", task, measured["ratio"])
     return speeds
 
 

@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from mrp.speed.paired import paired_speed
+from mrp.speed.paired import paired_speeds
 
-__all__ = ["paired_speed"]
+__all__ = ["paired_speeds"]

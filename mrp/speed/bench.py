@@ -194,7 +194,7 @@ def _summary(
         "tokens_per_second": rate(measured.timed),
         "cold_tokens_per_second": rate(measured.cold[:1]),
         "warmups": len(measured.cold),
-        **compare(baseline, measured, seed),
+        **compare(baseline.timed, measured.timed, seed),
         **predicted,
         "fastest_seconds": min(seconds),
         "slowest_seconds": max(seconds),

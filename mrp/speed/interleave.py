@@ -40,6 +40,10 @@ class Measured:
     timed: list[Timing] = field(default_factory=list)
     samples: list[Decoded] = field(default_factory=list)
 
+    def of(self, numbers: Container[int], chunks: int) -> list[Timing]:
+        """The timed calls on the chunks `numbers` of all `chunks`, in their order."""
+        return [timing for call, timing in enumerate(self.timed) if call % chunks in numbers]
+
 
 def interleave(
     contenders: Mapping[str, Contender],
@@ -103,13 +107,13 @@ def rate(timings: Iterable[Timing]) -> float:
     return sum(item.tokens for item in items) / sum(item.seconds for item in items)
 
 
-def compare(baseline: Measured, measured: Measured, seed: int) -> dict[str, Any]:
+def compare(baseline: Sequence[Timing], measured: Sequence[Timing], seed: int) -> dict[str, Any]:
     """Ratio of the tokens/s of totals, with its 95 % interval from resampled pairs of calls.
 
     Returns:
         ratio, and low, high (percentile bootstrap; None with a single pair).
     """
-    pairs = zip(baseline.timed, measured.timed, strict=True)
+    pairs = zip(baseline, measured, strict=True)
     table = np.array([[b.tokens, b.seconds, m.tokens, m.seconds] for b, m in pairs], dtype=float)
     low, high = _interval(table, seed)
     return {"ratio": _ratio(table.sum(axis=0)), "low": low, "high": high}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from mrp.decoding import Decoded, Decoder, Mode
@@ -14,11 +14,11 @@ from mrp.speed.interleave import Chunk, Contender, compare, cut, device_name, in
 Decode = Callable[..., Iterable[Decoded]]
 
 
-def paired_speed(
+def paired_speeds(
     backbone: Backbone,
     head: Head | None,
     mode: Mode,
-    prompts: list[list[int]],
+    prompts: Mapping[str, list[list[int]]],
     max_new_tokens: int,
     batch_size: int,
     repeats: int,
@@ -26,18 +26,19 @@ def paired_speed(
     seed: int = 0,
     decoder: Decode | None = None,
     clock: Callable[[], float] = time.perf_counter,
-) -> dict[str, Any]:
-    """Measure tokens/s of `mode` over tokens/s of static decoding, its `baseline`.
+) -> dict[str, dict[str, Any]]:
+    """Measure tokens/s of `mode` over tokens/s of static decoding, its `baseline`, task by task.
 
     The prompts are cut into chunks of `batch_size`. A pair is one chunk decoded by both; whoever
     went first in a chunk goes second in its next repeat. The ratio is taken between totals, its
-    95 % interval from resampled pairs (percentile bootstrap).
+    95 % interval from resampled pairs (percentile bootstrap). All tasks are warmed up together and
+    then timed together, so that a GPU that others share is asked for once.
 
     Args:
         backbone: what decodes.
         head: its head; static uses the backbone alone.
         mode: how it decodes.
-        prompts: token ids.
+        prompts: token ids, of each task.
         max_new_tokens: longest answer, the same for both.
         batch_size: prompts decoded together.
         repeats: how often every chunk is measured.
@@ -46,47 +47,55 @@ def paired_speed(
         clock: likewise.
 
     Returns:
-        ratio, low, high (None with a single pair), tokens_per_second of both, their first, cold
-        measurement (dropped from the ratio), mean answer tokens, and what was measured: prompts,
-        batch_size, repeats, pairs, device.
+        For every task: ratio, low, high (None with a single pair), tokens_per_second of both, their
+        first, cold measurement (dropped from the ratio), mean answer tokens, and what was measured:
+        prompts, batch_size, repeats, pairs, device.
 
     Raises:
-        UserError: there are no prompts or no repeats.
+        UserError: a task has no prompts, or there are no repeats.
     """
-    if not prompts or repeats < 1 or batch_size < 1:
+    fewest = min(map(len, prompts.values()), default=0)
+    if not fewest or repeats < 1 or batch_size < 1:
         raise UserError(
-            f"speed measurement with {len(prompts)} prompts, repeats={repeats}, "
+            f"speed measurement with {fewest} prompts, repeats={repeats}, "
             f"batch_size={batch_size}: each must be at least 1"
         )
     device = backbone.lm_head.weight.device
+    every = [prompt for asked in prompts.values() for prompt in asked]
 
     def contender(which: Mode, used_head: Head | None) -> Contender:
         if decoder is None:
-            return kept(backbone, used_head, which, prompts, max_new_tokens, batch_size)
+            return kept(backbone, used_head, which, every, max_new_tokens, batch_size)
         return lambda chunk: decoder(backbone, used_head, chunk, which, max_new_tokens, batch_size)
 
+    chunks = [(task, chunk) for task, asked in prompts.items() for chunk in cut(asked, batch_size)]
     found = interleave(
         {"static": contender(mode.baseline(), None), "mode": contender(mode, head)},
-        cut(prompts, batch_size),
+        [chunk for _, chunk in chunks],
         repeats,
         device,
         clock,
     )
-    static, ours = found["static"], found["mode"]
-    return {
-        **compare(static, ours, seed),
-        "static_tokens_per_second": rate(static.timed),
-        "tokens_per_second": rate(ours.timed),
-        "cold_static_tokens_per_second": rate(static.cold[:1]),
-        "cold_tokens_per_second": rate(ours.cold[:1]),
-        "answer_tokens_mean": sum(t.tokens for t in ours.timed) / len(prompts) / repeats,
-        "warmups": len(static.cold),
-        "prompts": len(prompts),
-        "batch_size": batch_size,
-        "repeats": repeats,
-        "pairs": len(ours.timed),
-        "device": device_name(device),
-    }
+    cold = {name: rate(measured.cold[:1]) for name, measured in found.items()}
+    speeds = {}
+    for task, asked in prompts.items():
+        numbers = [number for number, (of, _) in enumerate(chunks) if of == task]
+        static, ours = (found[name].of(numbers, len(chunks)) for name in ("static", "mode"))
+        speeds[task] = {
+            **compare(static, ours, seed),
+            "static_tokens_per_second": rate(static),
+            "tokens_per_second": rate(ours),
+            "cold_static_tokens_per_second": cold["static"],
+            "cold_tokens_per_second": cold["mode"],
+            "answer_tokens_mean": sum(timing.tokens for timing in ours) / len(asked) / repeats,
+            "warmups": len(found["static"].cold),
+            "prompts": len(asked),
+            "batch_size": batch_size,
+            "repeats": repeats,
+            "pairs": len(ours),
+            "device": device_name(device),
+        }
+    return speeds
 
 
 def kept(

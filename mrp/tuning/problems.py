@@ -151,7 +151,7 @@ class Bench:
         )
         self.seconds += time.perf_counter() - start
         return {
-            one: compare(found[str(STATIC)], found[name], seed=0)
+            one: compare(found[str(STATIC)].timed, found[name].timed, seed=0)
             for name, one in named.items()
             if one != STATIC
         }

@@ -15,7 +15,7 @@ from mrp.errors import UserError
 from mrp.evaluation.scoring import score
 
 LEVELS = ["embedded", "replica", "hard"]
-DIGEST = "d536eee46ee6f2ec51b482b55fa6a90e7e433f2d9352808ab68f6b64d5c1dcb1"
+DIGEST = "5025950c312c7c006df682a919072026b5b5eb2ed089a078f4c1006fab845e90"
 
 
 @pytest.fixture(scope="module")

@@ -167,7 +167,7 @@ def test_the_record_says_which_batch_sizes_were_used(
         limit=4,
         speed=Speed(prompts=4, batch_size=4, repeats=1),
     )
-    measure, asked = run.paired_speed, []
+    measure, asked = run.paired_speeds, []
 
     def short(*arguments: Any, **named: Any) -> dict[str, Any]:
         asked.append(arguments[5])
@@ -177,7 +177,7 @@ def test_the_record_says_which_batch_sizes_were_used(
 
     whole = run_job(cell, backbone_dir, None, None, tmp_path / "whole", "cpu")
     monkeypatch.setattr(adapter, "decode", Small(2, 1, SHORT[0]).decode)
-    monkeypatch.setattr(run, "paired_speed", short)
+    monkeypatch.setattr(run, "paired_speeds", short)
     record = run_job(cell, backbone_dir, None, None, tmp_path / "halved", "cpu")
     assert asked == [4, 2, 1]
     assert record["tasks"]["mini_math"]["speed"]["batch_size"] == 1

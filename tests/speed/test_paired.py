@@ -7,7 +7,7 @@ import pytest
 
 from mrp.decoding import Decoded, Trace, make_mode
 from mrp.errors import UserError
-from mrp.speed import paired_speed
+from mrp.speed import paired_speeds
 from tests.tiny import tiny_backbone
 
 PROMPTS = [[3] * length for length in (100, 5, 6, 7, 8)]
@@ -38,9 +38,13 @@ class Bench:
 def measure(bench: Bench, prompts: list[list[int]] = PROMPTS, **changes: Any) -> dict[str, Any]:
     settings = {"max_new_tokens": 16, "batch_size": 2, "repeats": 2, "seed": 0, **changes}
     mode = make_mode("dynamic", tau=0.5)
-    return paired_speed(
-        tiny_backbone(), None, mode, prompts, decoder=bench.decode, clock=bench.clock, **settings
+    speeds = paired_speeds(
+        *(tiny_backbone(), None, mode, {"task": prompts}),
+        decoder=bench.decode,
+        clock=bench.clock,
+        **settings,
     )
+    return speeds["task"]
 
 
 @pytest.mark.parametrize(
@@ -126,6 +130,31 @@ def test_nothing_to_measure(change: dict[str, Any]) -> None:
 def test_real_decoding() -> None:
     backbone = tiny_backbone()
     mode = make_mode("self_speculative", k=2)
-    result = paired_speed(backbone, None, mode, PROMPTS[1:4], 12, batch_size=2, repeats=1)
-    assert result["ratio"] > 0
-    assert result["device"] == "cpu"
+    prompts = {"some": PROMPTS[1:4], "others": PROMPTS[:1]}
+    speeds = paired_speeds(backbone, None, mode, prompts, 12, batch_size=2, repeats=1)
+    assert [(task, speed["pairs"]) for task, speed in speeds.items()] == [
+        ("some", 2),
+        ("others", 1),
+    ]
+    assert all(speed["ratio"] > 0 and speed["device"] == "cpu" for speed in speeds.values())
+
+
+def test_every_task_has_its_own_calls() -> None:
+    """Timed together: a task that the mode is slow on does not touch the other's ratio."""
+
+    class Uneven(Bench):
+        def decode(self, *args: Any) -> Iterator[Decoded]:
+            self.now += 9.0 * (args[3].name == "dynamic" and args[2][0] == [4])
+            return super().decode(*args)
+
+    bench = Uneven({"static": 1.0, "dynamic": 1.0}, {"static": 8, "dynamic": 8})
+    speeds = paired_speeds(
+        *(tiny_backbone(), None, make_mode("dynamic", tau=0.5)),
+        {"quick": [[3], [3], [3]], "slow": [[4], [4]]},
+        *(16, 1, 3),
+        decoder=bench.decode,
+        clock=bench.clock,
+    )
+    assert speeds["quick"]["ratio"] == pytest.approx(1.0)
+    assert speeds["slow"]["ratio"] == pytest.approx(0.1)
+    assert (speeds["quick"]["pairs"], speeds["slow"]["pairs"]) == (9, 6)
