@@ -10,14 +10,16 @@ import numpy as np
 import pandas as pd
 
 from mrp.report import contrasts
-from mrp.report.cells import Cell, Group, Row, Table, mark_best, percent
+from mrp.report.cells import Cell, Group, Row, Table, mark_best
 from mrp.report.comparisons import select
 from mrp.report.contrasts import Contrast, pooled
 from mrp.report.findings.place import LOW_TAU, low_taus
 from mrp.report.frame import Results
 from mrp.report.pooling import (
     NUMBERS,
+    SETTING,
     Backbone,
+    accepted_share,
     backbones,
     change,
     jobs_of,
@@ -25,6 +27,7 @@ from mrp.report.pooling import (
     labels,
     level,
     mean_over,
+    passes,
     split,
 )
 from mrp.report.settings import (
@@ -41,7 +44,6 @@ from mrp.schema import OPTIONS
 
 Values = dict[Any, Any]  # a row, by column
 Pairs = list[tuple[Values, Values]]  # (here, usual) rows
-SETTING = ["mode", "head", "head_source", *(name for name in OPTIONS if name not in KNOBS)]
 
 
 def build_ablations(results: Results, rows: pd.DataFrame) -> list[Table]:
@@ -104,11 +106,12 @@ def _depth_rows(backbone: Backbone, by_layers: dict[int, pd.DataFrame]) -> Itera
         accuracy, tpf, time = (
             mean_over(backbone.results, chosen, number) for number in NUMBERS.values()
         )
-        proposed, accepted = chosen["proposed"].sum(), chosen["accepted"].sum()
-        share = Cell("")
-        if proposed:
-            share = Cell(percent(accepted / proposed), value=accepted / proposed, scale=100)
-        cells = (level(accuracy, "percent"), level(tpf, "ratio"), share, level(time, "ratio"))
+        cells = (
+            level(accuracy, "percent"),
+            level(tpf, "ratio"),
+            accepted_share(chosen),
+            level(time, "ratio"),
+        )
         texts = (first, Cell(str(layers)))
         built.append(Row(texts, cells, starts=number == 0, jobs=jobs_of(chosen)))
     yield from mark_best(built, ["high", "high", "high", "high"])
@@ -238,7 +241,7 @@ def _remask_row(backbone: Backbone, mine: pd.DataFrame) -> Row:
     cells: list[Cell] = [
         level(mean_over(backbone.results, low, contrasts.accuracy), "percent"),
         level(mean_over(backbone.results, low, contrasts.tpf), "ratio"),
-        Cell(f"{low['head_per_token'].mean():.2f}", value=float(low["head_per_token"].mean())),
+        passes(low),
     ]
     gains: list[list[Contrast | None]] = [[], [], []]
     for _, row in low.iterrows():

@@ -14,6 +14,7 @@ from mrp.schema import LOSSLESS
 
 RowSeries: TypeAlias = "pd.Series[Any]"
 DASH, MINUS, TIMES = "\N{EN DASH}", "\N{MINUS SIGN}", "\N{MULTIPLICATION SIGN}"
+PLACES = (2, 3, 4)  # of a ratio: more of them for an interval whose ends look alike with fewer
 
 
 @dataclass(frozen=True)
@@ -119,8 +120,20 @@ def points(difference: float) -> str:
 
 
 def span(low: float, high: float) -> str:
-    """An interval of ratios: 1.20 to 1.40, with a dash."""
-    return f"{low:.2f}{DASH}{high:.2f}"
+    """An interval of ratios: 1.20 to 1.40, with a dash; a narrow one with more places."""
+    places = _places(low, high)
+    return f"{low:.{places}f}{DASH}{high:.{places}f}"
+
+
+def signed_span(low: float, high: float) -> str:
+    """An interval of differences of ratios: -0.20 to +0.10, likewise."""
+    places = _places(low, high)
+    return f"{signed(low, places)} to {signed(high, places)}"
+
+
+def _places(low: float, high: float) -> int:
+    differ = (places for places in PLACES if f"{low:.{places}f}" != f"{high:.{places}f}")
+    return next(differ, PLACES[0])
 
 
 def percent_span(low: float, high: float) -> str:

@@ -9,13 +9,14 @@ import numpy as np
 import pandas as pd
 
 from mrp.report import contrasts
-from mrp.report.ablations import SETTING
-from mrp.report.cells import Cell, Group, Row, Table, mark_best, none, percent, points, signed
+from mrp.report.cells import Cell, Group, Row, Table, mark_best, none, points, signed
 from mrp.report.comparisons import reference
 from mrp.report.contrasts import Contrast, pooled
 from mrp.report.frame import Results
 from mrp.report.pooling import (
+    SETTING,
     Backbone,
+    accepted_share,
     backbones,
     change,
     jobs_of,
@@ -23,6 +24,7 @@ from mrp.report.pooling import (
     labels,
     level,
     mean_over,
+    passes,
     split,
 )
 from mrp.report.settings import KNOBS, setting_name
@@ -89,25 +91,16 @@ def _lossless_row(backbone: Backbone, mine: pd.DataFrame, field: list[Point]) ->
     time, tpf, best = max(settings, key=lambda item: _value(item[0] if timed else item[1]))
     same, n = mine["same_text"].sum(), mine["compared_texts"].sum()
     counted = Cell(f"{same:.0f} of {n:.0f}", tone="" if same == n else "down")
-    proposed, accepted = best["proposed"].sum(), best["accepted"].sum()
-    share = none("")
-    if proposed:
-        share = Cell(percent(accepted / proposed), value=accepted / proposed, scale=100)
     cells = (
         replace(counted, job=" ".join(jobs_of(mine))) if n else none("static was not run"),
-        share,
+        accepted_share(best),
         level(tpf, "ratio"),
-        _passes(best),
+        passes(best),
         level(time, "ratio", "not timed"),
         _verdict(mine, field, ("TPF", "of the time ratio")),
     )
     row = Row(labels(setting_name(mine.iloc[0]), knob_values(best)), cells, jobs=jobs_of(best))
     return _value(time if timed else tpf), row
-
-
-def _passes(rows: pd.DataFrame) -> Cell:
-    passes = float(rows["head_per_token"].mean())
-    return Cell(f"{passes:.2f}", value=passes)
 
 
 def _value(contrast: Contrast | None) -> float:

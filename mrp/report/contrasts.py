@@ -27,7 +27,10 @@ from mrp.report.statistics import (
     gain_at_equal_speed,
     join,
     percentile,
+    wilson,
 )
+
+NO_WIDTH = 1e-9  # of an interval: resamples that agree but for rounding
 
 
 @dataclass(frozen=True)
@@ -56,6 +59,19 @@ class Contrast:
     def estimate(self) -> Estimate:
         """With its percentile interval at 95 %."""
         return percentile(self.value, self.replicates)
+
+    @property
+    def flat(self) -> bool:
+        """Whether all resamples agree: every problem says the same, or nothing was measured."""
+        found = self.estimate
+        return found.high - found.low < NO_WIDTH
+
+
+def share_of(contrast: Contrast) -> Estimate:
+    """An accuracy with its interval: Wilson's where all resamples agree, at 0 or 100 %."""
+    if contrast.problems and contrast.flat:
+        return wilson(contrast.value * contrast.problems, contrast.problems)
+    return contrast.estimate
 
 
 def mean(contrasts: Iterable[Contrast]) -> Contrast:

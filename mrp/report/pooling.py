@@ -23,15 +23,19 @@ from mrp.report.cells import (
     percent_span,
     points,
     signed,
+    signed_span,
     span,
 )
 from mrp.report.comparisons import select
-from mrp.report.contrasts import Contrast, Speed, dynamic_curve, over_dynamic, pooled
+from mrp.report.contrasts import Contrast, Speed, dynamic_curve, over_dynamic, pooled, share_of
 from mrp.report.frame import Results
 from mrp.report.settings import KNOBS, Line
-from mrp.report.statistics import Curve
+from mrp.report.statistics import Curve, Estimate
+from mrp.schema import OPTIONS
 
 Number: TypeAlias = Speed
+# What makes runs one row: all but their K, tau and the like.
+SETTING = ["mode", "head", "head_source", *(name for name in OPTIONS if name not in KNOBS)]
 SYMBOLS = {"k": "K", "tau": "τ", "gamma": "\N{GREEK SMALL LETTER GAMMA}"}
 NUMBERS: dict[str, Number] = {
     "accuracy": contrasts.accuracy,
@@ -112,11 +116,13 @@ def level(contrast: Contrast | None, unit: str, lacking: str = DASH) -> Cell:
     """A number with its interval: "percent", or a ratio."""
     if contrast is None:
         return none(lacking)
-    found = contrast.estimate
     if unit == "percent":
+        found = share_of(contrast)
         detail = percent_span(found.low, found.high)
         return Cell(percent(found.value), detail, value=found.value, scale=100)
-    return Cell(f"{found.value:.2f}", span(found.low, found.high), value=found.value)
+    found = contrast.estimate
+    detail = _without_width(contrast) if contrast.flat else span(found.low, found.high)
+    return Cell(f"{found.value:.2f}", detail, value=found.value)
 
 
 def change(contrast: Contrast | None, unit: str, lacking: str = DASH) -> Cell:
@@ -125,14 +131,37 @@ def change(contrast: Contrast | None, unit: str, lacking: str = DASH) -> Cell:
         return none(lacking)
     found = contrast.estimate
     tone = "up" if found.low > 0 else "down" if found.high < 0 else ""
-    show = points if unit == "points" else _two_places
-    detail = f"{show(found.low)} to {show(found.high)}"
-    scale = 100 if unit == "points" else 1
-    return Cell(show(found.value), detail, value=found.value, tone=tone, scale=scale)
+    if unit == "points":
+        text, detail, scale = points(found.value), _points_span(found), 100
+    else:
+        text, detail, scale = signed(found.value, 2), signed_span(found.low, found.high), 1
+    if contrast.flat:
+        detail = _without_width(contrast)
+    return Cell(text, detail, value=found.value, tone=tone, scale=scale)
 
 
-def _two_places(value: float) -> str:
-    return signed(value, 2)
+def _points_span(found: Estimate) -> str:
+    return f"{points(found.low)} to {points(found.high)}"
+
+
+def _without_width(contrast: Contrast) -> str:
+    """In place of an interval: no problem differs, or nothing was measured (static's own time)."""
+    return "" if contrast.problems is None else "no spread over problems"
+
+
+def accepted_share(rows: pd.DataFrame) -> Cell:
+    """Drafts that were accepted, of all that were proposed, in %; empty where none was."""
+    proposed = float(rows["proposed"].sum())
+    if not proposed:
+        return none("")
+    share = float(rows["accepted"].sum()) / proposed
+    return Cell(percent(share), value=share, scale=100)
+
+
+def passes(rows: pd.DataFrame) -> Cell:
+    """Head passes for each token."""
+    mean = float(rows["head_per_token"].mean())
+    return Cell(f"{mean:.2f}", value=mean)
 
 
 def jobs_of(rows: pd.DataFrame) -> tuple[str, ...]:

@@ -7,13 +7,12 @@ from dataclasses import dataclass, replace
 from math import inf
 from typing import TypeAlias
 
-from mrp.report.cells import percent, percent_span, points, signed, span, times
-from mrp.report.contrasts import Contrast, mean
-from mrp.report.statistics import Estimate, wilson
+from mrp.report.cells import percent, percent_span, points, signed, signed_span, span, times
+from mrp.report.contrasts import Contrast, mean, share_of
+from mrp.report.statistics import Estimate
 
 HOLDS, FAILS, OPEN, MIXED = "holds", "does not hold here", "undecided", "mixed"
 FEW = 30  # problems: as many that are all alike leave room for a tenth that are not (rule of three)
-NO_WIDTH = 1e-9  # of an interval: resamples that agree but for rounding
 INCOMPLETE = "incomplete"  # no verdict: some of the runs that it would rest on have no record
 
 
@@ -61,16 +60,14 @@ class Measured:
     @property
     def estimate(self) -> Estimate:
         """The number with its interval; Wilson's for an accuracy of which all resamples agree."""
-        found, problems = self.contrast.estimate, self.contrast.problems
-        if self.unit == "percent" and problems and found.high - found.low < NO_WIDTH:
-            return wilson(found.value * problems, problems)
-        return found
+        return share_of(self.contrast) if self.unit == "percent" else self.contrast.estimate
 
     @property
     def all_alike(self) -> bool:
         """Whether all resamples agree because there are too few problems to differ."""
-        estimate, problems = self.estimate, self.contrast.problems
-        return problems is not None and problems < FEW and estimate.high - estimate.low < NO_WIDTH
+        problems = self.contrast.problems
+        few = problems is not None and problems < FEW
+        return few and self.contrast.flat and self.unit != "percent"
 
     @property
     def number(self) -> str:
@@ -106,17 +103,22 @@ class Quotient(Measured):
 
     @classmethod
     def of(
-        cls, subject: str, quantity: str, one: Contrast, other: Contrast, below: float = inf
+        cls,
+        subject: str,
+        quantity: str,
+        one: Contrast,
+        other: Contrast,
+        *,
+        above: float = -inf,
+        below: float = inf,
+        note: str = "",
     ) -> Quotient:
         """`one` over `other`; with a goal, if there is a limit."""
+        goal = above > -inf or below < inf
+        limits = {"above": above, "below": below}
+        ratio = one / other
         return cls(
-            subject,
-            quantity,
-            one / other,
-            "times",
-            below=below,
-            goal=below < inf,
-            parts=(one, other),
+            subject, quantity, ratio, "times", **limits, note=note, goal=goal, parts=(one, other)
         )
 
 
@@ -161,12 +163,14 @@ def _together(group: list[Reading]) -> Reading:
         return replace(
             first, same=sum(count.same for count in counts), n=sum(count.n for count in counts)
         )
+    notes = {reading.note for reading in group if isinstance(reading, Measured)}
+    note = first.note if len(notes) == 1 else ""
     if isinstance(first, Quotient):
         parts = [reading.parts for reading in group if isinstance(reading, Quotient)]
         one, other = (mean(part[place] for part in parts) for place in (0, 1))
-        return replace(first, contrast=one / other, parts=(one, other))
+        return replace(first, contrast=one / other, parts=(one, other), note=note)
     numbers = [reading.contrast for reading in group if isinstance(reading, Measured)]
-    return replace(first, contrast=mean(numbers), note=first.note if len(group) == 1 else "")
+    return replace(first, contrast=mean(numbers), note=note)
 
 
 def verdict_of(readings: Iterable[Reading]) -> str:
@@ -231,4 +235,4 @@ def show(estimate: Estimate, unit: str) -> str:
     if unit == "times":
         return f"{times(value)} ({span(low, high)})"
     name = {"more tpf": " TPF", "more ratio": "\N{MULTIPLICATION SIGN} static"}[unit]
-    return f"{signed(value, 2)}{name} ({signed(low, 2)} to {signed(high, 2)})"
+    return f"{signed(value, 2)}{name} ({signed_span(low, high)})"
