@@ -93,6 +93,7 @@ OPTIONS: dict[str, Any] = {
     "prefix": True,
 }
 AUTO_K = ("speculative", "self_speculative")  # the modes that may choose K themselves: k: auto
+MOST_AUTO = 4  # drafts that they then make, as mrp.decoding has it
 
 MOST_WHOLE = 999_999  # a job's id shows six digits
 MOST_SEED = 2**63 - 1  # that torch takes

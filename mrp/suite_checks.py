@@ -23,6 +23,7 @@ from mrp.schema import (
     GENERATED,
     LEAST_CAP,
     MODES,
+    MOST_AUTO,
     MOST_SEED,
     MOST_WINDOW,
     OPTIONS,
@@ -348,6 +349,25 @@ def _entry_problems(
     for passes in entry.head_passes or []:
         if passes < 0:
             yield f"{where}.head_passes: {passes} is not allowed: passes, or 0 for one a draft"
+    yield from _draft_problems(where, entry)
     for steps in entry.steps or []:
         if steps < 1 or (block and steps > block):
             yield f"{where}.steps: {steps} is not allowed: 1 to the block length{blocks}"
+
+
+def _draft_problems(where: str, entry: GridEntry) -> Iterator[str]:
+    """Values that do no more than a smaller one: there are only so many drafts a round.
+
+    The lists of an entry multiply, so every value has to go with every k; the default window does.
+    """
+    for k in entry.k or []:
+        most, auto = (MOST_AUTO, f" ({MOST_AUTO} drafts at most)") if k == "auto" else (k, "")
+        for passes in entry.head_passes or []:
+            if 0 < most <= passes:
+                yield (
+                    f"{where}.head_passes: {passes} is too large for k={k}{auto}: less than that, "
+                    "or 0 for one a draft"
+                )
+        for window in entry.window or []:
+            if 0 < most < window and OPTIONS["window"] < window <= MOST_WINDOW:
+                yield f"{where}.window: {window} is too large for k={k}: at most that"

@@ -15,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mrp.config import MODES, OPTIONS, heads_from, load_suite
+from mrp.decoding import make_mode
 from mrp.errors import UserError
 from mrp.grid import jobs
 
@@ -250,6 +251,18 @@ MISTAKES = {
         entry(mode="remask", head="k2", tau=0.5, floor=1.0),
         ["grid[0].floor: 1.0 is not allowed: at least 0 and below 1"],
     ),
+    "as many head passes as drafts": (
+        entry(mode="speculative", head="k2", k=[4, 3], head_passes=[0, 3]),
+        ["grid[0].head_passes: 3 is too large for k=3: less than that, or 0 for one a draft"],
+    ),
+    "more head passes than it ever drafts": (
+        entry(mode="speculative", head="k2", k="auto", head_passes=4),
+        ["grid[0].head_passes: 4 is too large for k=auto (4 drafts at most): less than that, or 0"],
+    ),
+    "a window of more than the drafts": (
+        entry(mode="self_lattice", k=[3, 2], window=[2, 3]),
+        ["grid[0].window: 3 is too large for k=2: at most that"],
+    ),
     "prefix in numbers": (
         entry(mode="direct", head="k2", k=1, prefix=0),
         ["grid[0].prefix: 0 is not allowed: must be a valid boolean"],
@@ -323,6 +336,27 @@ def test_a_mistake_is_one_clear_line(tmp_path: Path, kind: str) -> None:
     text = message(tmp_path, suite)
     for part in parts:
         assert part in text
+
+
+def test_the_default_window_goes_with_one_draft(tmp_path: Path) -> None:
+    for window in ({}, {"window": 2}):
+        grid = [{"mode": "self_lattice", "k": [1, 3], **window}]
+        suite = load_suite(write(tmp_path, {**GOOD, "grid": grid}))
+        modes = [make_mode(job.mode, **job.options) for job in jobs(suite)]
+        assert [mode.window for mode in modes] == [2, 2]  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(
+    ("k", "option", "value"),
+    [(2, "head_passes", 2), (2, "window", 3), ("auto", "head_passes", 4), (1, "head_passes", 9)],
+)
+def test_a_suite_and_a_mode_say_it_alike(tmp_path: Path, k: Any, option: str, value: int) -> None:
+    name = "lattice" if option == "window" else "speculative"
+    entry = {"mode": name, "head": "k2", "k": k, option: value}
+    said = message(tmp_path, {**GOOD, "grid": [entry]}).removeprefix(f"grid[0].{option}: {value}")
+    with pytest.raises(UserError) as caught:
+        make_mode(name, **{"k": k, option: value})
+    assert str(caught.value) == f"mode {name!r}: {option}={value}{said}"
 
 
 def test_broken_yaml_names_the_place(tmp_path: Path) -> None:

@@ -114,7 +114,7 @@ def add_decoding_arguments(parser: argparse.ArgumentParser) -> None:
         type=int,
         metavar="W",
         help="how many of the drafts not yet taken the backbone may choose from, 1 (the chain) "
-        "to 6 (lattice, self_lattice; default: 2)",
+        "to 6, at most --k (lattice, self_lattice; default: 2)",
     )
     group.add_argument(
         "--ahead",
@@ -126,8 +126,8 @@ def add_decoding_arguments(parser: argparse.ArgumentParser) -> None:
         "--head-passes",
         type=int,
         metavar="N",
-        help="after N head passes a round takes the remaining drafts from the last one "
-        "(speculative, lattice; default: 0, a pass for each draft)",
+        help="after N head passes, fewer than --k, a round takes the remaining drafts from the "
+        "last one (speculative, lattice; default: 0, a pass for each draft)",
     )
     group.add_argument(
         "--shortlist",

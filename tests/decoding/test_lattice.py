@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from mrp.decoding import Decoded, Decoder, make_mode
 from mrp.decoding.modes.lattice import Lattice, draft_sets
-from mrp.decoding.modes.speculative import Drafts, chain
+from mrp.decoding.modes.speculative import Drafts, Speculative, chain
 from mrp.decoding.picks import Picks
 from mrp.errors import UserError
 from tests.decoding.test_lossless import Case, cases, check_counts
@@ -31,14 +31,14 @@ def samples(case: Case, name: str, rounds: str = "exact", **options: object) -> 
 @settings(max_examples=20, deadline=None)
 def test_the_text_is_that_of_static_with_the_same_cap(case: Case, data: st.DataObject) -> None:
     k, cap = case[-1], data.draw(st.sampled_from([1.0, 0.9, 0.3, 0.05]))
-    window = data.draw(st.integers(1, 4))
+    window = data.draw(st.integers(1, min(k, 4)))
     static = samples(case, "static", cap=cap)
     for name in ("lattice", "self_lattice"):
         rounds = data.draw(st.sampled_from(["exact", "fixed"]))
         ahead = data.draw(st.booleans())
         options: dict[str, object] = {"k": min(k, 5), "window": window, "cap": cap, "ahead": ahead}
         if name == "lattice":
-            options["head_passes"] = data.draw(st.integers(0, 3))
+            options["head_passes"] = data.draw(st.integers(0, min(k, 4) - 1))
         drafted = samples(case, name, rounds, **options)
         for ours, reference in zip(drafted, static, strict=True):
             assert ours.trace.ids == reference.trace.ids
@@ -84,9 +84,7 @@ def test_the_sets_are_those_with_one_window_beyond_the_first_that_is_lacking(
     sets = draft_sets(k, window, CPU).tolist()
     assert sets[0] == 0
     assert sorted(sets) == sorted(wanted)
-    assert make_mode("lattice", k=max(k, 1), window=window).states == len(
-        draft_sets(max(k, 1), window, CPU)
-    )
+    assert Lattice(k=max(k, 1), window=window).states == len(draft_sets(max(k, 1), window, CPU))
 
 
 @st.composite
@@ -190,8 +188,8 @@ def test_head_passes_are_bounded_and_the_first_drafts_are_the_same() -> None:
         (few,) = samples(case, "speculative", k=4, head_passes=most)
         assert 0 < few.counts["head_draft"] <= most * few.counts["verify"]
         assert few.counts["proposed"] > few.counts["head_draft"]
-    (alike,) = samples(case, "speculative", k=2, head_passes=2)
-    assert alike == samples(case, "speculative", k=2)[0]
+    alike = Decoder(backbone, case[1], Speculative(k=2, head_passes=2))
+    assert list(alike.decode([[5, 6, 7]], 60)) == samples(case, "speculative", k=2)
 
 
 def test_the_baseline_is_static_with_the_same_cap() -> None:
@@ -210,11 +208,22 @@ def test_the_baseline_is_static_with_the_same_cap() -> None:
         ({"k": 2, "cap": 1.5}, "cap=1.5"),
         ({"k": 2, "ahead": 1.5}, "ahead=1.5"),
         ({"k": 2, "head_passes": -1}, "head_passes=-1"),
+        ({"k": 2, "head_passes": 2}, "head_passes=2 is too large for k=2: less than that, or 0"),
+        ({"k": 2, "window": 3}, "window=3 is too large for k=2: at most that"),
     ],
 )
 def test_what_is_out_of_range_is_said(options: dict[str, object], said: str) -> None:
     with pytest.raises(UserError, match=said):
         make_mode("lattice", **options)
+
+
+def test_the_default_window_goes_with_one_draft() -> None:
+    assert make_mode("lattice", k=1) == Lattice(k=1, window=2)
+    assert make_mode("speculative", k="auto", head_passes=3)
+    with pytest.raises(
+        UserError, match=r"head_passes=4 is too large for k=auto \(4 drafts at most"
+    ):
+        make_mode("speculative", k="auto", head_passes=4)
 
 
 def test_a_shortlist_does_not_go_with_a_look_ahead() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from dataclasses import MISSING, fields
 from typing import Any, get_args
 
@@ -17,6 +18,7 @@ from mrp.decoding.modes.remask import Condition, Passes, Remask, Rule
 from mrp.decoding.modes.speculative import SelfSpeculative, Speculative
 from mrp.decoding.modes.static import Static
 from mrp.decoding.modes.wino import Wino
+from mrp.decoding.pace import MOST
 from mrp.errors import UserError
 
 MODES: dict[str, type[Mode]] = {
@@ -75,7 +77,19 @@ def make_mode(name: str, **options: Any) -> Mode:
         )
     if given.get("rule") == "residual" and given.get("floor"):
         raise UserError(f"mode {name!r}: floor is a confidence; rule='residual' has delta instead")
+    for key, problem in _too_large(given):
+        raise UserError(f"mode {name!r}: {key}={given[key]} {problem}")
     return MODES[name](**given)
+
+
+def _too_large(given: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Options that do no more than a smaller value: there are only so many drafts a round."""
+    k, passes, window = (given.get(key, 0) for key in ("k", "head_passes", "window"))
+    if 0 < (MOST if k == "auto" else k) <= passes:
+        auto = f" ({MOST} drafts at most)" if k == "auto" else ""
+        yield "head_passes", f"is too large for k={k}{auto}: less than that, or 0 for one a draft"
+    if k != "auto" and 0 < k < window > Lattice.window:  # the default goes with every k
+        yield "window", f"is too large for k={k}: at most that"
 
 
 def _check_range(name: str, key: str, value: Any) -> None:
