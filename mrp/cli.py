@@ -13,7 +13,8 @@ import os
 import sys
 import traceback
 from collections.abc import Sequence
-from typing import NoReturn
+from pathlib import Path
+from typing import Any, NoReturn
 
 from mrp import __version__
 from mrp.commands import load_commands
@@ -35,6 +36,7 @@ THREAD_VARIABLES = (
     "OPENBLAS_NUM_THREADS",
     "RAYON_NUM_THREADS",
 )
+PATHS = ("DIR", "FILE", "DIR|ID")  # how the help calls the value of an option that takes a path
 
 # Failures of the operating system that another path mends.
 PATH_FIXES = {
@@ -148,6 +150,15 @@ class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         """Say what is wrong and exit with code 2."""
         self.exit(2, f"mrp: error: {message} (see `{self.prog} --help`)\n")
+
+    def _get_value(self, action: argparse.Action, arg_string: str) -> Any:
+        """The value of an argument. An empty path, as of a variable that is not set, is none.
+
+        It would stand for the current folder.
+        """
+        if (action.type is Path or action.metavar in PATHS) and not arg_string.strip():
+            raise argparse.ArgumentError(action, f"{arg_string!r} is an empty path: give one")
+        return super()._get_value(action, arg_string)
 
 
 class _Wide(argparse.RawDescriptionHelpFormatter):

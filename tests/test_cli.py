@@ -189,6 +189,14 @@ BENCH = ["bench", "--shape", "tiny", "--device", "cpu"]
         (["eval", "--speed-prompts", "-1"], "--speed-prompts -1"),
         (["data", "--suite", "micro", "--out", "Snakefile"], "Snakefile: file exists; a folder"),
         (["data", "--suite", "micro", "--out", "Snakefile/x"], "not a directory; a folder"),
+        (["data", "--suite", "micro", "--out", ""], "--out: '' is an empty path: give one"),
+        (["data", "--suite", "micro", "--out="], "--out: '' is an empty path"),
+        (["eval", "--out", " "], "--out: ' ' is an empty path"),
+        (["generate", "--head", "", "x"], "--head: '' is an empty path"),
+        (["unpack", ""], "FILE: '' is an empty path"),
+        (["compare", "", "x"], "before: '' is an empty path"),
+        ([*BENCH, "--head", ""], "--head: '' is an empty path"),
+        (["report", "tables", "--records", ""], "--records: '' is an empty path"),
         (["gird"], "invalid choice: 'gird'"),
         ([], "required: COMMAND"),
     ],
@@ -204,6 +212,21 @@ def test_bad_arguments_end_with_code_2_and_no_traceback(
     printed = capsys.readouterr().err
     assert line in printed
     assert printed.count("\n") == 1
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_no_command_takes_an_empty_path(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Every option that is called a path in the help, or is one."""
+    (commands,) = (a for a in cli.build_parser()._actions if isinstance(a.choices, dict))
+    parsers = [commands.choices[name]]
+    for parser in parsers:
+        for action in parser._actions:
+            if isinstance(action, argparse._SubParsersAction):
+                parsers += action.choices.values()
+            elif action.type is Path or action.metavar in cli.PATHS:
+                with pytest.raises(SystemExit):
+                    parser.parse_args([*action.option_strings[:1], ""])
+                assert "'' is an empty path" in capsys.readouterr().err
 
 
 def test_grid_lists_the_jobs_and_bears_a_closed_pipe() -> None:
