@@ -35,9 +35,15 @@ def pack(results: Path, suite: str, out: Path, weights: bool = True) -> dict[str
     Without `weights` checkpoints and resume points stay behind: enough for tables and figures.
 
     Raises:
-        UserError: there is nothing to pack, or a file changed meanwhile.
+        UserError: there is nothing to pack, a file changed meanwhile, or `out` lies among what is
+            packed, where the next archive would hold it.
     """
     root = Path(results) / suite
+    if Path(out).resolve().is_relative_to(root.resolve()):
+        raise UserError(
+            f"--out {out}: in {root}, whose files are packed: it would be packed itself the next "
+            "time; name a place outside"
+        )
     files = [path for path in _files(root) if weights or path.suffix not in WEIGHTS]
     if not files:
         raise UserError(

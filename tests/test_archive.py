@@ -77,6 +77,20 @@ def test_nothing_to_pack_is_an_error(tmp_path: Path) -> None:
         pack(tmp_path, "mine", tmp_path / "a.tar.gz")
 
 
+@pytest.mark.parametrize(
+    "place", ["here/mine/a.tar.gz", "here/mine/new/a.tar.gz", "linked/a.tar.gz"]
+)
+def test_an_archive_is_not_written_among_what_it_packs(
+    results: Path, tmp_path: Path, place: str
+) -> None:
+    (tmp_path / "linked").symlink_to(results / "mine")
+    before = contents(tmp_path)
+    with pytest.raises(UserError, match=f"--out .*{place}: in .*: it would be packed itself"):
+        pack(results, "mine", tmp_path / place)
+    assert contents(tmp_path) == before
+    pack(results, "mine", results / "mine.tar.gz")  # beside the suite's folder is fine
+
+
 def forged(path: Path, manifest: Any, members: dict[str, bytes]) -> None:
     with tarfile.open(path, "w:gz") as tar:
         for name, data in {MANIFEST: json.dumps(manifest).encode(), **members}.items():

@@ -20,7 +20,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--suite", required=True, help="a suite file, or its name in config/suites")
     add_results_option(parser)
     parser.add_argument(
-        "--out", type=Path, metavar="FILE", help="the archive (default: SUITE.tar.gz)"
+        "--out",
+        type=Path,
+        metavar="FILE",
+        help="the archive, outside the suite's results (default: SUITE.tar.gz)",
     )
     parser.add_argument(
         "--no-weights",
