@@ -132,7 +132,7 @@ def signed_span(low: float, high: float) -> str:
 
 
 def _places(low: float, high: float) -> int:
-    differ = (places for places in PLACES if f"{low:.{places}f}" != f"{high:.{places}f}")
+    differ = (places for places in PLACES if round(low, places) != round(high, places))
     return next(differ, PLACES[0])
 
 

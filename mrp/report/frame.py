@@ -41,7 +41,7 @@ NUMBERS = (
     *("tpf", "tpf_low", "tpf_high", "tpf_end_to_end"),
     *("forwards_per_answer", "other_forwards_per_answer", "head_per_token"),
     *("acceptance", "vetoed_per_token"),
-    *("time_ratio", "time_ratio_low", "time_ratio_high", "tokens_per_second"),
+    *("time_ratio", "time_ratio_low", "time_ratio_high", "time_batch", "tokens_per_second"),
     *COUNTERS,
 )
 
@@ -240,8 +240,9 @@ def _numbers(entry: dict[str, Any], outcome: Outcome) -> dict[str, float | None]
         raise ValueError("it does not add up from its samples")
     other = counts["prefill"]  # finished blocks are stored by forwards already counted
     accuracy = wilson(correct, n)
-    speed = entry["speed"] or {"ratio": None, "low": None, "high": None}
-    for value in (speed["ratio"], speed["low"], speed["high"], entry["tokens_per_second"]):
+    speed = entry["speed"] or dict.fromkeys(("ratio", "low", "high", "batch_size"))
+    measured = (speed[name] for name in ("ratio", "low", "high", "batch_size"))
+    for value in (*measured, entry["tokens_per_second"]):
         if value is not None and not isinstance(value, int | float):
             raise ValueError(f"{value!r} is no number")
     return {
@@ -261,6 +262,7 @@ def _numbers(entry: dict[str, Any], outcome: Outcome) -> dict[str, float | None]
         "time_ratio": speed["ratio"],
         "time_ratio_low": speed["low"],
         "time_ratio_high": speed["high"],
+        "time_batch": speed["batch_size"],
         "tokens_per_second": entry["tokens_per_second"],
         **counts,
     }

@@ -39,6 +39,7 @@ TALLIES = {
     INCOMPLETE: ("is incomplete", "are incomplete"),
 }
 BREAK = "<br>"
+BEYOND = "Beyond the paper"
 
 
 def write_findings(results: Results, out: Path, figures: Path | None = None) -> Path:
@@ -73,12 +74,13 @@ def _top(results: Results, rows: pd.DataFrame, findings: Sequence[Finding]) -> I
     header = origin(results, rows)
     yield f"# Findings of suite {results.suite}"
     yield ""
-    counts = Counter(finding.verdict for finding in findings)
-    told = [f"{counts[verdict]} {_plural(verdict, counts[verdict])}" for verdict in TALLIES]
-    told = [text for text, verdict in zip(told, TALLIES, strict=True) if counts[verdict]]
+    papers, beyond = _papers(findings), _beyond(findings)
+    counted = f"Of {len(papers)} claims of the paper and controls of them {_tally(papers)}"
+    if beyond:
+        counted += f"; of {len(beyond)} goals beyond the paper {_tally(beyond)}"
     backbones = list(dict.fromkeys(rows["backbone"]))
     yield (
-        f"Of {len(findings)} claims {_joined(told)}. They are about {len(backbones)} "
+        f"{counted}. They are about {len(backbones)} "
         f"backbone{'' if len(backbones) == 1 else 's'} ({', '.join(backbones)}), "
         f"{_joined(list(dict.fromkeys(rows['task'])))}, and {header.jobs - len(header.absent)} of "
         f"{header.jobs} runs. Every number on this page is computed from the records of those "
@@ -90,13 +92,42 @@ def _top(results: Results, rows: pd.DataFrame, findings: Sequence[Finding]) -> I
     facts = [(name, value) for name, value in header.facts if value != "unknown"]
     if results.manifest:
         facts += _measured_facts(results.manifest, backbones)
+    yield from _by_verdict(papers)
+    yield ""
+    if beyond:
+        yield f"{BEYOND}:"
+        yield ""
+        yield from _by_verdict(beyond)
+        yield ""
+    yield from (f"- {name}: {value}" for name, value in facts)
+    yield ""
+
+
+def _papers(findings: Sequence[Finding]) -> list[Finding]:
+    return [finding for finding in findings if not finding.beyond]
+
+
+def _beyond(findings: Sequence[Finding]) -> list[Finding]:
+    return [finding for finding in findings if finding.beyond]
+
+
+def _tally(findings: Sequence[Finding]) -> str:
+    """3 hold, 1 is mixed and 2 are undecided."""
+    counts = Counter(finding.verdict for finding in findings)
+    return _joined(
+        [
+            f"{counts[verdict]} {_plural(verdict, counts[verdict])}"
+            for verdict in TALLIES
+            if counts[verdict]
+        ]
+    )
+
+
+def _by_verdict(findings: Sequence[Finding]) -> Iterator[str]:
     for verdict, (one, _) in TALLIES.items():
         claims = [finding.claim for finding in findings if finding.verdict == verdict]
         if claims:
             yield f"- **{one[0].upper()}{one[1:]}:** {'; '.join(claims)}."
-    yield ""
-    yield from (f"- {name}: {value}" for name, value in facts)
-    yield ""
 
 
 def _missing(header: Header) -> Iterator[str]:
@@ -143,19 +174,34 @@ def _short(findings: Sequence[Finding]) -> Iterator[str]:
         f"A claim **{HOLDS}** where the whole 95 % interval is on its side, it **{FAILS}** where "
         f"the whole interval is on the other, it is **{OPEN}** in between or where another seed of "
         f"the heads turns it, it is **{MIXED}** where some backbones or heads hold and others do "
-        f"not, and it is **{INCOMPLETE}** where runs that it rests on have no record. Claims "
-        "without a word of the paper are controls, or questions of ours."
+        f"not, and it is **{INCOMPLETE}** where runs that it rests on have no record, or none that "
+        "was measured so. Claims without a word of the paper are controls of it."
     )
     yield ""
     names = list(dict.fromkeys(part.place for finding in findings for part in finding.backbones))
     several = names if len(names) > 1 else []
-    headings = ["Claim", "The paper", "Here", *several, "Verdict"]
-    yield from _head(headings)
+    yield from _claims(_papers(findings), several, of_paper=True)
+    beyond = _beyond(findings)
+    if beyond:
+        yield f"## {BEYOND}"
+        yield ""
+        yield (
+            "Goals that were set before the runs, and judged by the same rules: drafts that may be "
+            "taken up in another order than they were made in (lattices), and remasking by halves. "
+            "A goal with a limit says whether the number itself meets it, or by how much it misses."
+        )
+        yield ""
+        yield from _claims(beyond, several, of_paper=False)
+
+
+def _claims(findings: Sequence[Finding], several: Sequence[str], of_paper: bool) -> Iterator[str]:
+    """A table of claims; `several` are the backbones that get a column."""
+    yield from _head(["Claim", *(["The paper"] if of_paper else []), "Here", *several, "Verdict"])
     for finding in findings:
         by_name = {part.place: part.verdict for part in finding.backbones}
         cells = [
             finding.claim,
-            finding.paper or "",
+            *([finding.paper] if of_paper else []),
             BREAK.join(filter(None, [*in_words(finding.overall.readings), finding.overall.note])),
             *(by_name.get(name, "") for name in several),
             f"**{finding.verdict}**",
@@ -210,15 +256,28 @@ def _one_by_one(findings: Sequence[Finding]) -> Iterator[str]:
         f"interval, and a difference that fewer than {FEW} problems all share decides nothing."
     )
     yield ""
-    for finding in findings:
-        yield f"### {finding.claim}: {finding.verdict}"
+    yield from (line for finding in _papers(findings) for line in _one(finding))
+    beyond = _beyond(findings)
+    if beyond:
+        yield f"## Claim by claim: {BEYOND.lower()}"
         yield ""
-        paper = f"The paper: {finding.paper}. " if finding.paper else ""
-        yield f"{paper}Rule: {finding.rule}."
-        yield ""
-        for part in finding.backbones:
-            yield f"- **{part.place}** {part.verdict}: {part.text}"
-        yield ""
+        yield from (line for finding in beyond for line in _one(finding))
+
+
+def _one(finding: Finding) -> Iterator[str]:
+    """A claim's rule and what each backbone says of it; of a goal what each task says, too."""
+    yield f"### {finding.claim}: {finding.verdict}"
+    yield ""
+    paper = f"The paper: {finding.paper}. " if finding.paper else ""
+    yield f"{paper}Rule: {finding.rule}."
+    yield ""
+    tasks = finding.evidence if len(finding.evidence) > len(finding.backbones) else ()
+    for part in finding.backbones:
+        yield f"- **{part.place}** {part.verdict}: {part.text}"
+        for task in tasks if finding.beyond else ():
+            if task.place.startswith(f"{part.place} \N{MIDDLE DOT} "):
+                yield f"    - {task.place} {task.verdict}: {task.text}"
+    yield ""
 
 
 # ---- Markdown ------------------------------------------------------------------------------------

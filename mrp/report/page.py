@@ -117,7 +117,6 @@ def render(
 
     `links` are the addresses of jobs' own pages; `facets` what a job's rows can be filtered by.
     """
-    counts = Counter(finding.verdict for finding in findings)
     return (
         environment_of_templates()
         .get_template("tables.html.j2")
@@ -126,13 +125,12 @@ def render(
             header=header,
             tables=tables,
             paper=paper,
-            findings=findings,
+            claimed=[finding for finding in findings if not finding.beyond],
+            goals=[finding for finding in findings if finding.beyond],
+            tallies=TALLIES,
             links=links,
             facets=facets,
             special=SPECIAL,
-            verdicts=[
-                (name, tally, counts[name]) for name, tally in TALLIES.items() if counts[name]
-            ],
             slugs={**SLUGS, **PAPER_SLUGS},
         )
     )

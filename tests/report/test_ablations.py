@@ -181,6 +181,11 @@ def test_the_findings_page(replica: Written, replica_results: Results, tmp_path:
     assert "![Accuracy against tokens per forward](../figures/pareto.svg)" in text
     assert "| Claim | The paper | Here | S | M | Verdict |" in text
     assert "Started by: `snakemake`" in text
+    papers, _, goals = text.partition("\n## Beyond the paper\n")
+    assert "| Claim | Here | S | M | Verdict |" in goals
+    assert "| A draft lattice reveals at least 1.2 times" in goals
+    assert "| A draft lattice reveals" not in papers
+    assert re.search(r"^    - S · mini_code \w[\w ]*: best lattice: TPF ", goals, re.MULTILINE)
     assert not any(word in text for word in ("nan", "None", "inf)"))
     for line in text.splitlines():
         if line.startswith("|"):

@@ -82,7 +82,7 @@ def test_verdicts_on_the_invented_grid(findings: list[Finding], claim: str, verd
 
 
 def test_each_claim_has_evidence_on_both_tasks(findings: list[Finding]) -> None:
-    assert len(findings) == 15
+    assert len(findings) == 16
     for finding in findings:
         assert {item.place for item in finding.evidence} == {"S · mini_math", "S · mini_code"}
         assert [part.place for part in finding.backbones] == ["S"]
@@ -130,7 +130,8 @@ def test_no_verdict_where_runs_are_missing(partial: list[Finding], findings: lis
         "A head trained directly": ("direct", 12),
         "Training on two": ("direct", 8),
         "Direct decoding trades": ("direct", 13),
-        "Speculative decoding changes": ("speculative", 14),
+        "Speculative decoding changes": ("speculative", 10),
+        "No lossless way": ("speculative", 14),
         "Speculative decoding saves forwards": ("speculative", 12),
         "Speculative decoding saves time": ("speculative", 12),
         "A head drafts better": ("speculative", 12),
@@ -178,7 +179,7 @@ def test_lossless_runs_of_all_heads_are_counted(
     lossless = rows[rows["mode"].isin(LOSSLESS)]
     assert "k2-seed1" in set(lossless["head"])
     answers = int(lossless["n"].sum())
-    found = by_claim(replica_findings, "Speculative decoding changes no answer")
+    found = by_claim(replica_findings, "No lossless way")
     assert found.overall.text.startswith(f"{answers} of {answers} answers are static's")
 
 

@@ -112,6 +112,14 @@ def page(page_text: str) -> Page:
     return found
 
 
+def test_goals_beyond_the_paper_stand_apart(page_text: str) -> None:
+    papers, _, goals = page_text.partition('<section id="beyond-the-paper">')
+    assert '<a href="#beyond-the-paper">' in papers
+    assert "No lossless way of decoding changes an answer" in goals
+    assert "No lossless way" not in papers
+    assert "<h3>Speculative decoding changes no answer" in papers
+
+
 def test_nothing_is_loaded_from_anywhere(page_text: str) -> None:
     assert not re.search(r"https?:|//\w|<script[^>]*src|@import|url\(|<img|<iframe", page_text)
     assert re.findall(r'(?:href|src)="([^#"]+)', page_text) == ["data:,"]

@@ -67,7 +67,10 @@ class Part:
 
 @dataclass(frozen=True)
 class Finding:
-    """A claim with its verdicts: for every place, every backbone, and over all of them."""
+    """A claim with its verdicts: for every place, every backbone, and over all of them.
+
+    `beyond` tells goals of ours from claims of the paper and their controls.
+    """
 
     claim: str
     paper: str
@@ -75,6 +78,7 @@ class Finding:
     evidence: tuple[Part, ...]
     backbones: tuple[Part, ...]
     overall: Part
+    beyond: bool = False
 
     @property
     def verdict(self) -> str:
@@ -120,7 +124,8 @@ def _finding(claim: Claim, everywhere: Sequence[Sequence[Place]]) -> Finding | N
     overall = _part("all", _by_seed(list(judged.values())), needed, backbones)
     if overall.verdict == INCOMPLETE and len(backbones) > 1:
         overall = replace(overall, readings=())  # those of the backbones are of different runs
-    return Finding(claim.name, claim.paper, claim.rule, tuple(evidence), tuple(backbones), overall)
+    said = (claim.name, claim.paper, claim.rule)
+    return Finding(*said, tuple(evidence), tuple(backbones), overall, claim.beyond)
 
 
 def _needed(claim: Claim, seeds: Sequence[Place]) -> dict[str, bool]:
@@ -169,6 +174,8 @@ def _part(
 
 def _judged(name: str, by_seed: Sequence[list[list[Reading]]], below: Sequence[Part]) -> Part:
     pooled = [pool([reading for place in places for reading in place]) for places in by_seed]
+    if not any(reading.verdict for reading in pooled[0]):
+        return Part(name, INCOMPLETE, tuple(pooled[0]))  # nothing there that the rule is about
     verdicts = [verdict_of(readings) for readings in pooled if readings]
     first = verdicts[0]
     if len(set(verdicts)) > 1:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 from mrp.report.cells import lookahead
 from mrp.report.comparisons import select
@@ -11,7 +11,6 @@ from mrp.report.findings.heads import listed
 from mrp.report.findings.place import Head, Place
 from mrp.report.findings.readings import Counted, Measured
 from mrp.report.settings import Line, is_usual, setting_name
-from mrp.schema import LOSSLESS
 
 PAPER_GAIN = 1.26  # the smallest mean speedup that the paper reports of speculative decoding
 LATTICE = "lattice"
@@ -20,13 +19,17 @@ AT_BEST = "by the clock at the best K"
 CONTROL = "without a head (self-speculative)"
 
 
-def lossless(place: Place) -> Iterator[Counted]:
-    """Every way of drafting, with every head: the answers that are static's."""
-    rows = place.every[place.every["mode"].isin(LOSSLESS)].dropna(subset=["same_text"])
-    names = rows.apply(setting_name, axis=1) if len(rows) else rows["mode"]
-    for name, mine in rows.groupby(names, sort=False):
-        same, n = int(mine["same_text"].sum()), int(mine["compared_texts"].sum())
-        yield Counted(str(name), "answers are static's, letter for letter", same, n)
+def lossless(modes: Sequence[str]) -> Callable[[Place], Iterator[Counted]]:
+    """Every run of these modes, with every head and cap: the answers that are static's."""
+
+    def judge(place: Place) -> Iterator[Counted]:
+        rows = place.every[place.every["mode"].isin(modes)].dropna(subset=["same_text"])
+        names = rows.apply(setting_name, axis=1) if len(rows) else rows["mode"]
+        for name, mine in rows.groupby(names, sort=False):
+            same, n = int(mine["same_text"].sum()), int(mine["compared_texts"].sum())
+            yield Counted(str(name), "answers are static's, letter for letter", same, n)
+
+    return judge
 
 
 def as_dynamic(place: Place) -> Iterator[Counted]:

@@ -6,7 +6,7 @@ yields the ones that the claim's judge looks at.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TypeAlias
 
 import pandas as pd
@@ -15,7 +15,6 @@ from mrp.report.comparisons import reference, select
 from mrp.report.findings.place import Place
 from mrp.report.findings.remasking import HALVES, lowest_tau
 from mrp.report.settings import Line, is_usual, usual_reveal
-from mrp.schema import LOSSLESS
 
 Needs: TypeAlias = Callable[[Place], Iterable[Line]]
 
@@ -57,14 +56,18 @@ def depths(mode: str) -> Needs:
     ]
 
 
-def lossless(planned: Place) -> Iterator[Line]:
-    """Every lossless run, and static with each of their caps."""
-    rows = planned.every[planned.every["mode"].isin(LOSSLESS)]
-    yield from lines(rows)
-    for cap in rows["cap"].fillna(1.0).unique():
-        static = reference(planned.every, cap)
-        if static is not None:
-            yield static
+def lossless(modes: Sequence[str]) -> Needs:
+    """Every run of these lossless modes, and static with each of their caps."""
+
+    def needs(planned: Place) -> Iterator[Line]:
+        rows = planned.every[planned.every["mode"].isin(modes)]
+        yield from lines(rows)
+        for cap in rows["cap"].fillna(1.0).unique():
+            static = reference(planned.every, cap)
+            if static is not None:
+                yield static
+
+    return needs
 
 
 def lattices(planned: Place) -> Iterator[Line]:

@@ -72,11 +72,11 @@ class Measured:
     @property
     def number(self) -> str:
         """The number and its interval."""
-        text = show(self.estimate, self.unit)
-        if self.all_alike:
-            bare = text.rpartition(" (")[0]
-            return f"{bare} (no interval: {self.contrast.problems} problems, all alike)"
-        return text
+        text, problems = show(self.estimate, self.unit), self.contrast.problems
+        if problems is None or self.unit == "percent" or not self.contrast.flat:
+            return text
+        why = f"{problems} problems, all alike" if self.all_alike else "no spread over problems"
+        return f"{text.rpartition(' (')[0]} (no interval: {why})"
 
     @property
     def against_limit(self) -> str:
