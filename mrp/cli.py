@@ -106,7 +106,24 @@ def explain(error: Exception, out: object = None) -> tuple[str | None, int]:
         if error.errno in PATH_FIXES:
             return f"{where}{what}; {PATH_FIXES[error.errno]}", 2
         return f"{where}{what}; see to it and run the same command again", 1
+    if (place := _unfinished(error)) is not None:
+        fix = "import or define it there" if isinstance(error, NameError) else "correct it"
+        return f"{place}: {error}: {fix}", 2
     return None, 1
+
+
+def _unfinished(error: Exception) -> str | None:
+    """The place in a file of mrp that cannot be imported, or uses a name that is not there.
+
+    No file does as it comes; a mode, a task or a line in a registry of the user's own may.
+    """
+    frames = traceback.extract_tb(error.__traceback__)
+    own = [each for each in frames if Path(each.filename).is_relative_to(Path(__file__).parent)]
+    imported = [each for each in frames if each.name == "<module>"][-1:]
+    named = frames[-1:] if type(error) is NameError else []
+    if any(each in own for each in [*imported, *named]):
+        return f"{own[-1].filename}, line {own[-1].lineno}"
+    return None
 
 
 def _raised_in(error: Exception) -> str:

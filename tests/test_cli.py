@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import argparse
 import errno
+import os
+import shutil
 import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -153,6 +156,70 @@ def test_bugs_and_debug_show_the_traceback(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(cli, "load_commands", lambda: [Failing(UserError("a mistake"))])
     with pytest.raises(UserError):
         cli.main(["fail", "--debug"])
+
+
+MINE = Path(cli.__file__).parent / "decoding/modes/mine.py"
+UNFINISHED = {
+    "x = 1\nMODES = (Mine,)": (2, "name 'Mine' is not defined: import or define it there"),
+    "class Mine:\n  pass\n{m.name: m for m in (Mine,)}": (3, "'name': correct it"),
+    # Raised by the library, for a line of the file.
+    "import dataclasses as d\n@d.dataclass\nclass Mine:\n  a: int = 1\n  b: int": (
+        2,
+        ": correct it",
+    ),
+    "def f():\n  return\nf(1)": (3, "takes 0 positional arguments but 1 was given: correct it"),
+}
+
+
+@pytest.mark.parametrize("source", UNFINISHED)
+def test_a_file_that_cannot_be_imported_is_one_line(source: str) -> None:
+    """A mode, task or registry line of the user's own."""
+    line, said = UNFINISHED[source]
+    with pytest.raises((NameError, AttributeError, TypeError)) as caught:
+        exec(compile(source, str(MINE), "exec"), {})
+    text, code = cli.explain(caught.value)
+    assert code == 2
+    assert text is not None
+    assert text.startswith(f"{MINE}, line {line}: ")
+    assert text.endswith(said)
+    with pytest.raises((NameError, AttributeError, TypeError)) as caught:
+        exec(compile(source, "elsewhere/mine.py", "exec"), {})
+    assert cli.explain(caught.value) == (None, 1)
+
+
+def test_a_name_that_lacks_in_a_round_is_one_line_and_a_bug_is_none() -> None:
+    found: dict[str, Any] = {}
+    source = "def round():\n  torch.arange(3)\ndef bug():\n  return {}[3]"
+    exec(compile(source, str(MINE), "exec"), found)
+    with pytest.raises(NameError) as caught:
+        found["round"]()
+    line = f"{MINE}, line 2: name 'torch' is not defined: import or define it there"
+    assert cli.explain(caught.value) == (line, 2)
+    with pytest.raises(KeyError) as other:
+        found["bug"]()
+    assert cli.explain(other.value) == (None, 1)
+
+
+def test_a_registry_line_without_its_import_is_one_line(tmp_path: Path) -> None:
+    package = Path(cli.__file__).parent
+    copy = tmp_path / "mrp"
+    shutil.copytree(package, copy, ignore=shutil.ignore_patterns("__pycache__", "*.pyc"))
+    registry = copy / "decoding/modes/__init__.py"
+    text = registry.read_text("utf-8")
+    registry.write_text(
+        text.replace("        Static,\n", "        Static,\n        Mine,\n"), "utf-8"
+    )
+    done = subprocess.run(
+        [sys.executable, "-m", "mrp.cli", "generate", "x"],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(tmp_path)},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 2
+    assert done.stderr.count("\n") == 1
+    assert f"{registry}, line " in done.stderr
+    assert "name 'Mine' is not defined: import or define it there" in done.stderr
 
 
 BENCH = ["bench", "--shape", "tiny", "--device", "cpu"]

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from mrp.decoding import decode, make_mode
+from mrp.decoding import Mode, decode, make_mode
+from mrp.decoding.modes import MODES
 from mrp.decoding.modes.dynamic import above
 from mrp.decoding.modes.remask import halves, veto
 from mrp.decoding.modes.speculative import Drafts, chain
@@ -275,3 +276,12 @@ def test_a_wrong_request_is_one_clear_line() -> None:
     ):
         with pytest.raises(UserError, match=message):
             list(decode(backbone, None, prompts, mode, budget, batch))
+
+
+def test_a_mode_without_a_round_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Half(Mode):
+        name = "half"
+
+    monkeypatch.setitem(MODES, "half", Half)
+    with pytest.raises(UserError, match=r"mode 'half': its class in .*/test_modes.py lacks round"):
+        make_mode("half")

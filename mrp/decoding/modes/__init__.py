@@ -56,10 +56,16 @@ def make_mode(name: str, **options: Any) -> Mode:
     """Build a mode from its name and options; options that are None count as not given.
 
     Raises:
-        UserError: unknown mode or option, a missing option, or a value out of range.
+        UserError: unknown mode or option, a missing option, or a value out of range; a mode whose
+            class is not finished.
     """
     if name not in MODES:
         raise UserError(f"mode: {name!r} is not one of {', '.join(MODES)}")
+    if missing := sorted(MODES[name].__abstractmethods__):
+        where = MODES[name].__module__.replace(".", "/")
+        raise UserError(
+            f"mode {name!r}: its class in {where}.py lacks {', '.join(missing)}: write it"
+        )
     given = {key: value for key, value in options.items() if value is not None}
     known = {field.name for field in fields(MODES[name])}
     for key, value in given.items():
