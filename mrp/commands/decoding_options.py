@@ -77,7 +77,9 @@ def add_decoding_arguments(parser: argparse.ArgumentParser) -> None:
         help="factor on each correction, above 0 (direct, speculative, lattice; default: 1)",
     )
     group.add_argument(
-        "--condition", help="what the head reads: revealed or masked (remask; default: revealed)"
+        "--condition",
+        help="what the head reads: revealed or masked, the latter not with --passes halves "
+        "(remask; default: revealed)",
     )
     group.add_argument(
         "--rule",
@@ -89,8 +91,8 @@ def add_decoding_arguments(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--floor",
         type=float,
-        help="what a fresh token's corrected confidence must reach, at least 0 and below 1 "
-        "(remask; default: 0, as --tau)",
+        help="what a fresh token's corrected confidence must reach, at least 0 and below 1; "
+        "only with --rule confidence (remask; default: 0, as --tau)",
     )
     group.add_argument(
         "--passes",
@@ -106,7 +108,7 @@ def add_decoding_arguments(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--cap",
         type=float,
-        help="confidences above this tie and the leftmost comes first, above 0 and at most 1 "
+        help="confidences above this tie and the leftmost comes first, 1e-6 to 1 "
         "(static, all speculative and lattice modes; default: 1, none)",
     )
     group.add_argument(
@@ -120,7 +122,7 @@ def add_decoding_arguments(parser: argparse.ArgumentParser) -> None:
         "--ahead",
         action=argparse.BooleanOptionalAction,
         help="look at the next block while one is being finished, and draft its first tokens from "
-        "that (lattice, self_lattice; default: --no-ahead)",
+        "that; not with --shortlist (lattice, self_lattice; default: --no-ahead)",
     )
     group.add_argument(
         "--head-passes",
@@ -154,11 +156,11 @@ def add_decoding_arguments(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--kl",
         type=float,
-        help="divergence from the step before below which a position is stable, nats "
+        help="divergence from the step before below which a position is stable, nats, above 0 "
         "(klass; default: 0.01)",
     )
     group.add_argument(
-        "--history", type=int, help="steps for which it has to be (klass; default: 2)"
+        "--history", type=int, help="steps for which it has to be, at least 1 (klass; default: 2)"
     )
     group.add_argument(
         "--back",
