@@ -41,7 +41,10 @@ class Measured:
     samples: list[Decoded] = field(default_factory=list)
 
     def of(self, numbers: Container[int], chunks: int) -> list[Timing]:
-        """The timed calls on the chunks `numbers` of all `chunks`, in their order."""
+        """The timed calls on the chunks `numbers`, in their order.
+
+        There are `chunks` of them in all, each timed once before any is timed again.
+        """
         return [timing for call, timing in enumerate(self.timed) if call % chunks in numbers]
 
 

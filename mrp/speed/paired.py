@@ -47,9 +47,10 @@ def paired_speeds(
         clock: likewise.
 
     Returns:
-        For every task: ratio, low, high (None with a single pair), tokens_per_second of both, their
-        first, cold measurement (dropped from the ratio), mean answer tokens, and what was measured:
-        prompts, batch_size, repeats, pairs, device.
+        For every task: ratio, low, high (None with a single pair), tokens_per_second of both, mean
+        answer tokens, and what was measured: prompts, batch_size, repeats, pairs, device. Of the
+        warm-up, which is dropped and the same for every task: the cold tokens_per_second of both in
+        its first call, on the first task's first chunk, and its number of calls, warmups.
 
     Raises:
         UserError: a task has no prompts, or there are no repeats.

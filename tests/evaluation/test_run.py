@@ -17,6 +17,7 @@ import pytest
 from mrp.data import build
 from mrp.decoding import tokens_per_forward_end_to_end
 from mrp.errors import UserError
+from mrp.evaluation import run
 from mrp.evaluation.run import Cell, Speed, run_job
 
 CELL = Cell(
@@ -111,6 +112,29 @@ def test_data_files_and_generated_data_are_the_same(
     from_files = run_job(CELL, backbone_dir, head_dir, data_dir, None, "cpu")
     generated = run_job(CELL, backbone_dir, head_dir, None, None, "cpu")
     assert without_times(from_files) == without_times(generated)
+
+
+@pytest.mark.parametrize("lengths", [(16, 16), (16, 8)])
+def test_tasks_of_one_length_are_timed_together(
+    monkeypatch: pytest.MonkeyPatch, backbone_dir: Path, lengths: tuple[int, int]
+) -> None:
+    cell = replace(CELL, mode="dynamic", options={"tau": 0.5}, head=None, limit=2)
+    cell = replace(cell, speed=Speed(prompts=1, batch_size=2, repeats=1))
+    given, calls, measure = iter(lengths), [], run.paired_speeds
+
+    def seen(*arguments: Any, **named: Any) -> dict[str, Any]:
+        prompts, length = arguments[3:5]
+        calls.append((list(prompts), length))
+        return measure(*arguments, **named)
+
+    monkeypatch.setattr(run, "parse_settings", lambda settings, default: ([], next(given)))
+    monkeypatch.setattr(run, "paired_speeds", seen)
+    record = run_job(cell, backbone_dir, None, None, None, "cpu")
+    math, code = CELL.tasks
+    apart = [([math], 16), ([code], 8)]
+    assert calls == ([([math, code], 16)] if lengths[0] == lengths[1] else apart)
+    means = [record["tasks"][task]["speed"]["answer_tokens_mean"] for task in CELL.tasks]
+    assert all(0 < mean <= length for mean, length in zip(means, lengths, strict=True))
 
 
 def test_the_baseline_has_no_speed(backbone_dir: Path) -> None:
