@@ -176,11 +176,13 @@ def digest(result: dict[str, Any]) -> Iterator[str]:
     if "modes" in result:
         for entry in result["modes"]:
             margins = entry["margins"]
-            near = sum(margin <= 2 for margin in margins)
-            largest = ", ".join(f"{margin:.1f}" for margin in margins[-3:])
+            within = sum(margin <= 2 for margin in margins)
+            pairs = list(zip(margins, entry["roundings"], strict=True))[-3:]
+            largest = ", ".join(f"{margin:.1f} (off by {error:.1f})" for margin, error in pairs)
             yield (
                 f"  {result['dtype']} {entry['mode']}: {entry['diverged']} of {entry['samples']} "
-                f"samples part from static, {near} within 2 steps; largest {largest or '-'}"
+                f"samples part from static, {within} within 2 steps, {entry['near']} near ties; "
+                f"largest {largest or '-'}"
             )
         return
     for batch in result["batches"]:
@@ -253,6 +255,9 @@ def verdicts(out: Path) -> Iterator[str]:
         for entry in result.get("modes", ()):
             largest = max(entry["margins"], default=0.0)
             yield verdict(f"{name}: {entry['mode']}, steps", largest, largest <= 2, "<= 2")
+            far = entry["diverged"] - entry["near"]
+            what = f"{name}: {entry['mode']}, beyond the format's own error"
+            yield verdict(what, far, not far, "0")
 
 
 def arguments(given: list[str] | None = None) -> tuple[argparse.Namespace, list[str]]:

@@ -86,12 +86,20 @@ def reached_files(*files: str) -> frozenset[str]:
         if file in found:
             continue
         found.add(file)
-        for node in ast.walk(_of_program(root / file, ast.parse)):
-            if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("mrp."):
-                module = (node.module or "").removeprefix("mrp.").replace(".", "/")
-                names = [module, *(f"{module}/{alias.name}" for alias in node.names)]
-                open_files += [f"{name}.py" for name in names if (root / f"{name}.py").is_file()]
+        names = _of_program(root / file, _imported)
+        open_files += [f"{name}.py" for name in names if (root / f"{name}.py").is_file()]
     return frozenset(found)
+
+
+@cache
+def _imported(source: bytes) -> tuple[str, ...]:
+    """What a Python file may import from mrp, as paths inside it; modes and tasks share most."""
+    names: list[str] = []
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("mrp."):
+            module = (node.module or "").removeprefix("mrp.").replace(".", "/")
+            names += [module, *(f"{module}/{alias.name}" for alias in node.names)]
+    return tuple(names)
 
 
 @cache

@@ -16,6 +16,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 _device: tuple[int, int] | None = None  # the turnstile and the room of the leased device
+_inside = False  # whether this process is in the room
 
 
 @contextlib.contextmanager
@@ -56,9 +57,9 @@ def working() -> Iterator[None]:
 def give_way() -> None:
     """Step out of `working` while another process times something; costs microseconds if none does.
 
-    What this process gave the device to do is done before.
+    What this process gave the device to do is done before. Elsewhere it does nothing.
     """
-    if _device is None:
+    if _device is None or not _inside:
         return
     turnstile, room = _device
     try:
@@ -87,13 +88,17 @@ def alone() -> Iterator[None]:
 
 
 def _enter(turnstile: int, room: int) -> None:
+    global _inside
     fcntl.flock(turnstile, fcntl.LOCK_EX)
     fcntl.flock(room, fcntl.LOCK_SH)
     fcntl.flock(turnstile, fcntl.LOCK_UN)
+    _inside = True
 
 
 def _leave(room: int) -> None:
+    global _inside
     torch = sys.modules.get("torch")  # who has not loaded it has given a device nothing to do
     if torch is not None and torch.cuda.is_available():
         torch.cuda.synchronize()
     fcntl.flock(room, fcntl.LOCK_UN)
+    _inside = False

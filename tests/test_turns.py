@@ -119,3 +119,17 @@ def test_without_others_nothing_is_locked(tmp_path: Path) -> None:
         "room-one.lock",
         "turnstile-one.lock",
     ]
+
+
+def test_giving_way_outside_the_room_keeps_a_timing_alone(tmp_path: Path, start: Start) -> None:
+    """Decoding gives way in every round, also where it is what is timed."""
+    timing = start(
+        TIMING.replace("time.sleep(0.3)", "time.sleep(0.2); give_way(); time.sleep(0.3)")
+    )
+    seen(tmp_path, "alone begins")
+    worker = start(WORKER)
+    seen(tmp_path, "alone ends")
+    seen(tmp_path, "work", process=worker.pid)
+    lines = [line.split(" ", 1) for line in (tmp_path / "log").read_text().splitlines()]
+    ends = lines.index([str(timing.pid), "alone ends"])
+    assert not [line for line in lines[:ends] if line[0] == str(worker.pid)]

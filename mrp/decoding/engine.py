@@ -20,6 +20,7 @@ from mrp.decoding.session import Choose, Session, choose_forwards
 from mrp.errors import UserError
 from mrp.models.head import Head
 from mrp.models.transformer import Backbone
+from mrp.turns import give_way
 
 Rounds = Literal["exact", "fixed", "graphs"]
 StopCheck = Callable[[int, list[int]], bool]
@@ -133,6 +134,7 @@ class Decoder:
                     return
                 batch.round()
                 done = batch.settle(stop)
+                give_way()
             yield from done
 
     @torch.inference_mode()

@@ -29,7 +29,7 @@ from mrp.evaluation.requests import Request, answer_text, find_stop, parse_setti
 from mrp.evaluation.tokenizer import check_vocabulary, load_tokenizer
 from mrp.memory import halved, is_out_of_memory
 from mrp.models import Backbone, Head, load_backbone, load_head
-from mrp.turns import give_way, working
+from mrp.turns import working
 
 logger = logging.getLogger(__name__)
 
@@ -258,7 +258,6 @@ class MRPModel(LM):  # type: ignore[misc]
                     how = {"seconds": seconds, "batch_size": self.batch_size_used}
                     plain = {**vars(decoded), "trace": vars(decoded.trace)}
                     self.journal.append(key, {**plain, **how})
-                give_way()
         if self.journal is not None:
             self.journal.sync()
         return [

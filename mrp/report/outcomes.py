@@ -50,8 +50,32 @@ def read_outcomes(path: Path, tasks: Sequence[str]) -> dict[str, Outcome]:
         UserError: the file is missing.
         KeyError, TypeError, ValueError: it is damaged.
     """
-    lines = _parsed([_up_to(TRACE, line) for line in raw_lines(path)])
-    return {task: _outcome([line for line in lines if line["task"] == task]) for task in tasks}
+    by_task: dict[str, list[dict[str, Any]]] = {task: [] for task in tasks}
+    for line in _parsed(_short_lines(path)):
+        if line["task"] in by_task:
+            by_task[line["task"]].append(line)
+    return {task: _outcome(lines) for task, lines in by_task.items()}
+
+
+def _short_lines(path: Path) -> list[bytes]:
+    """The lines of samples.jsonl without traces and tokens, which are passed over and not copied.
+
+    Raises:
+        UserError: the file is missing.
+    """
+    data = _content(path)
+    lines, start = [], 0
+    while start < len(data):
+        end = data.find(b"\n", start)
+        if end < 0:
+            end = len(data)
+        cut = data.find(TRACE, start, end)
+        if cut >= 0 and data.endswith(b"]}", start, end):  # not the line of a file that was cut off
+            lines.append(data[start:cut] + b"}")
+        elif end > start:
+            lines.append(data[start:end])
+        start = end + 1
+    return lines
 
 
 def sample_lines(lines: Sequence[bytes]) -> list[dict[str, Any]]:
@@ -60,7 +84,7 @@ def sample_lines(lines: Sequence[bytes]) -> list[dict[str, Any]]:
     Raises:
         ValueError: a line is not JSON, or not UTF-8.
     """
-    return _parsed([_up_to(TOKENS, line) for line in lines])
+    return _parsed([_without_tokens(line) for line in lines])
 
 
 def raw_lines(path: Path) -> list[bytes]:
@@ -69,16 +93,20 @@ def raw_lines(path: Path) -> list[bytes]:
     Raises:
         UserError: the file is missing.
     """
+    # Not splitlines(): an answer may hold other line breaks than the one that ends a line.
+    return [line for line in _content(path).split(b"\n") if line]
+
+
+def _content(path: Path) -> bytes:
     try:
-        # Not splitlines(): an answer may hold other line breaks than the one that ends a line.
-        return [line for line in path.read_bytes().split(b"\n") if line]
+        return path.read_bytes()
     except FileNotFoundError:
         raise UserError(f"{path}: no such file, though its record is there: run again") from None
 
 
-def _up_to(key: bytes, line: bytes) -> bytes:
-    """A line without this key and what follows it."""
-    cut = line.find(key)
+def _without_tokens(line: bytes) -> bytes:
+    """A line without its tokens, which stand last."""
+    cut = line.find(TOKENS)
     if cut < 0 or not line.endswith(b"]}"):  # the last line of a file that was cut off, too
         return line
     return line[:cut] + b"}"

@@ -4,11 +4,13 @@ Verification computes other numbers of rows than a plain step, so its bits may d
 decides near ties another way, and from there on the texts go apart. That is no mistake as long as
 every first divergence is a near tie. So the state at which two runs part is computed once more by
 itself, and the distance of the two choices is given in steps of the number format: of their two
-logits if they are tokens of one position, of their log odds if they are positions.
+logits if they are tokens of one position, of their log odds if they are positions. Where the format
+itself is off by more than that distance, it decides nothing: so the same is computed in fp32 too.
 """
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
@@ -60,9 +62,35 @@ def parting(static: Decoded, other: Decoded, prompt_length: int, block: int) -> 
     return None
 
 
+class Margin(NamedTuple):
+    """Distance of two choices, and how far it is from what fp32 gives, in steps of the format."""
+
+    steps: float
+    rounding: float
+
+    @property
+    def near(self) -> bool:
+        """Whether the choices are a near tie: within 2 steps or the format's error at this state."""
+        return self.steps <= max(2.0, self.rounding)
+
+
 @torch.inference_mode()
-def margin(backbone: Backbone, prompt: list[int], static: Decoded, where: Parting) -> float:
-    """Distance of the two choices at a parting, in steps of the backbone's number format."""
+def margin(
+    backbone: Backbone, precise: Backbone, prompt: list[int], static: Decoded, where: Parting
+) -> Margin:
+    """How far apart the two choices at a parting are; `precise` is the backbone in fp32."""
+    distance, size = _distance(backbone, prompt, static, where)
+    exact, _ = _distance(precise, prompt, static, where)
+    step = torch.finfo(backbone.lm_head.weight.dtype).eps * 2.0 ** math.floor(
+        math.log2(max(size, 1e-30))
+    )
+    return Margin(abs(distance) / step, abs(distance - exact) / step)
+
+
+def _distance(
+    backbone: Backbone, prompt: list[int], static: Decoded, where: Parting
+) -> tuple[float, float]:
+    """By how much static's choice is above the other one, and the size of the logits behind it."""
     config = backbone.config
     block, end = config.block_size, len(prompt) + where.begin
     before = [*prompt, *static.trace.ids][:end]
@@ -83,16 +111,10 @@ def margin(backbone: Backbone, prompt: list[int], static: Decoded, where: Partin
     place, token = where.pick
     if place in where.others:
         pair = logits[place - where.begin, [token, where.others[place]]]
-        distance, size = float((pair[0] - pair[1]).abs()), float(pair.abs().max())
-    else:
-        rival = min(where.others, key=lambda other: float(odds[other - where.begin]))
-        both = odds[[place - where.begin, rival - where.begin]].log()
-        distance = float((both[0] - both[1]).abs())
-        size = float(logits[place - where.begin].max().abs())
-    step = torch.finfo(backbone.lm_head.weight.dtype).eps * 2.0 ** math.floor(
-        math.log2(max(size, 1e-30))
-    )
-    return distance / step
+        return float(pair[0] - pair[1]), float(pair.abs().max())
+    rival = min(where.others, key=lambda other: float(odds[other - where.begin]))
+    both = odds[[place - where.begin, rival - where.begin]].log()
+    return float(both[1] - both[0]), float(logits[place - where.begin].max().abs())
 
 
 def report(
@@ -110,6 +132,7 @@ def report(
         decoder = Decoder(backbone, head, mode, batch_size)
         return sorted(decoder.decode(prompts, new_tokens), key=lambda sample: sample.index)
 
+    precise = copy.deepcopy(backbone).float()
     static = run(make_mode("static"))
     tokens = sum(len(sample.trace.ids) for sample in static)
     found = []
@@ -118,14 +141,17 @@ def report(
         for prompt, ours, other in zip(prompts, static, run(mode), strict=True):
             where = parting(ours, other, len(prompt), block)
             if where is not None:
-                margins.append(margin(backbone, prompt, ours, where))
+                margins.append(margin(backbone, precise, prompt, ours, where))
+        margins.sort()
         found.append(
             {
                 "mode": label,
                 "samples": len(prompts),
                 "diverged": len(margins),
                 "tokens": tokens,
-                "margins": sorted(margins),
+                "margins": [one.steps for one in margins],
+                "roundings": [one.rounding for one in margins],
+                "near": sum(one.near for one in margins),
             }
         )
     return {
@@ -144,5 +170,6 @@ def lines(result: dict[str, Any]) -> list[str]:
         if margins:
             middle = margins[len(margins) // 2]
             text += f"; margin in steps: median {middle:.2f}, largest {margins[-1]:.2f}"
+            text += f"; near ties: {entry['near']}"
         out.append(text)
     return out

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Mapping
-from contextlib import closing, nullcontext
+from contextlib import ExitStack, closing, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
@@ -81,8 +81,10 @@ def fit(
     window = _Window(point.step)
     saved = time.perf_counter()
     model.train()
-    with closing(progress), working():
+    with closing(progress), ExitStack() as room:
         for step in range(point.step, settings.steps):
+            if step == point.step + 1:  # the first one compiles: long, and mostly off the device
+                room.enter_context(working())
             give_way()
             rate = learning_rate(settings, step)
             for group in optimizer.param_groups:

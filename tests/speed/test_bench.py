@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import copy
 import json
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ from mrp.decoding import decode, make_mode
 from mrp.errors import UserError
 from mrp.speed.bench import EAGER, Plan, accepted_histogram, bench, lines
 from mrp.speed.costs import Ceilings, measure_ceilings, role_costs, round_costs
-from mrp.speed.divergence import margin, parting, report
+from mrp.speed.divergence import Margin, margin, parting, report
 from mrp.speed.eager_loop import eager_loop
 from mrp.speed.prediction import drafts_by_round, predicted_seconds
 from mrp.speed.shapes import random_models, random_prompts
@@ -155,7 +156,28 @@ def test_where_runs_part_and_by_how_much() -> None:
     assert (where.begin, len(where.revealed)) == (5, 7)
     assert where.pick == (place, static.trace.ids[place])
     assert where.others[place] == wrong
-    assert margin(backbone, prompt, static, where) > 100  # far from a tie in fp32
+    found = margin(backbone, backbone, prompt, static, where)
+    assert found.steps > 100  # far from a tie in fp32
+    assert (found.rounding, found.near) == (0.0, False)
+
+
+def test_a_choice_within_the_formats_own_error_is_a_near_tie() -> None:
+    precise = tiny_backbone(2, ends=False)
+    coarse = copy.deepcopy(precise).bfloat16()
+    prompt = [5, 6, 7]
+    (static,) = decode(coarse, None, [prompt], make_mode("static"), 21)
+    (other,) = decode(coarse, None, [prompt], make_mode("static"), 21)
+    first = min(range(5, 13), key=lambda p: static.trace.step[p])
+    second = min(set(range(5, 13)) - {first}, key=lambda p: static.trace.step[p])
+    other.trace.step[first], other.trace.step[second] = (
+        static.trace.step[p] for p in (second, first)
+    )
+    where = parting(static, other, 3, 8)
+    assert where is not None
+    found = margin(coarse, precise, prompt, static, where)
+    assert found.rounding > 0
+    assert found.near == (found.steps <= max(2, found.rounding))
+    assert Margin(2.5, 2.6).near and not Margin(2.5, 2.4).near and Margin(1.9, 0.0).near
 
 
 def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -42,7 +42,9 @@ def test_every_aim_gets_a_line(tmp_path: Path) -> None:
                         "mode": "speculative,k=3",
                         "samples": 64,
                         "diverged": 2,
-                        "margins": [0.5, 1.5],
+                        "margins": [0.5, 3.5],
+                        "roundings": [0.1, 4.0],
+                        "near": 2,
                     }
                 ],
             }
@@ -57,10 +59,14 @@ def test_every_aim_gets_a_line(tmp_path: Path) -> None:
         "NOT MET 8b speculative,k=auto over static, at batch 1: 0.985 16: 0.970; least: 0.970 "
         "(aim >= 0.98)",
         "met     8b batch 16 over batch 1: 8.500 (aim >= 8.0)",
-        "met     divergence: speculative,k=3, steps: 1.500 (aim <= 2)",
+        "NOT MET divergence: speculative,k=3, steps: 3.500 (aim <= 2)",
+        "met     divergence: speculative,k=3, beyond the format's own error: 0.000 (aim 0)",
     ]
     (shown,) = digest(json.loads((tmp_path / "divergence.json").read_text()))
-    assert shown.endswith("2 of 64 samples part from static, 2 within 2 steps; largest 0.5, 1.5")
+    assert shown.endswith(
+        "2 of 64 samples part from static, 1 within 2 steps, 2 near ties; "
+        "largest 0.5 (off by 0.1), 3.5 (off by 4.0)"
+    )
 
 
 def test_a_part_that_fails_stops_no_other(
