@@ -123,9 +123,8 @@ def test_without_others_nothing_is_locked(tmp_path: Path) -> None:
 
 def test_giving_way_outside_the_room_keeps_a_timing_alone(tmp_path: Path, start: Start) -> None:
     """Decoding gives way in every round, also where it is what is timed."""
-    timing = start(
-        TIMING.replace("time.sleep(0.3)", "time.sleep(0.2); give_way(); time.sleep(0.3)")
-    )
+    rounds = "for _ in range(5): time.sleep(0.1); give_way()"
+    timing = start(TIMING.replace("time.sleep(0.3)", rounds))
     seen(tmp_path, "alone begins")
     worker = start(WORKER)
     seen(tmp_path, "alone ends")

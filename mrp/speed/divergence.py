@@ -70,7 +70,7 @@ class Margin(NamedTuple):
 
     @property
     def near(self) -> bool:
-        """Whether the choices are a near tie: within 2 steps or the format's error at this state."""
+        """Whether it is a near tie: within 2 steps, or within the format's error at this state."""
         return self.steps <= max(2.0, self.rounding)
 
 

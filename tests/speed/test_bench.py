@@ -177,7 +177,11 @@ def test_a_choice_within_the_formats_own_error_is_a_near_tie() -> None:
     found = margin(coarse, precise, prompt, static, where)
     assert found.rounding > 0
     assert found.near == (found.steps <= max(2, found.rounding))
-    assert Margin(2.5, 2.6).near and not Margin(2.5, 2.4).near and Margin(1.9, 0.0).near
+    assert [Margin(*each).near for each in ((2.5, 2.6), (2.5, 2.4), (1.9, 0.0))] == [
+        True,
+        False,
+        True,
+    ]
 
 
 def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
