@@ -38,6 +38,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "builds tables, figures and findings",
     )
     parser.add_argument(
+        "--add",
+        type=Path,
+        action="append",
+        default=[],
+        metavar="DIR",
+        help="with --records: jobs that have no run here are taken from these records, which "
+        "another machine's `mrp pack --records` wrote; may be given several times",
+    )
+    parser.add_argument(
         "--heads",
         default="released",
         metavar="WHICH",
@@ -60,13 +69,22 @@ def run(args: argparse.Namespace) -> None:
 
     name = load_suite(args.suite).name
     if args.records is not None:
-        from mrp.report.records import write_records
+        from mrp.evaluation.verdicts import worker_count
+        from mrp.report.packing import write_records
 
         if args.out is not None or args.no_weights:
             raise UserError("--records writes no archive: leave out --out and --no-weights")
         heads = heads_from(args.heads, "--heads")
         command = args.command or f"snakemake --config suite={name}"
-        manifest = write_records(args.suite, args.results, heads, command, args.records)
+        manifest = write_records(
+            args.suite,
+            args.results,
+            heads,
+            command,
+            args.records,
+            args.add,
+            args.threads or worker_count(),
+        )
         size = sum((args.records / file).stat().st_size for file in manifest["files"]) / 1e6
         print(
             f"{args.records}: {manifest['answers']} answers of {manifest['jobs']} jobs of suite "
@@ -74,9 +92,14 @@ def run(args: argparse.Namespace) -> None:
         )
         if manifest["of_other_code"]:
             print(f"note: {manifest['of_other_code']} of them by other code than what is here")
+        if "parts" in manifest:
+            counts = " + ".join(str(part["jobs"]) for part in manifest["parts"])
+            print(f"put together from parts of {counts} jobs")
         return
-    if args.heads != "released" or args.command:
-        raise UserError("--heads and --command are of --records DIR: add it, or leave them out")
+    if args.heads != "released" or args.command or args.add:
+        raise UserError(
+            "--add, --heads and --command are of --records DIR: add it, or leave them out"
+        )
     out = args.out or Path(f"{name}.tar.gz")
     manifest = pack(args.results, name, out, weights=not args.no_weights)
     megabytes = out.stat().st_size / 1e6

@@ -20,7 +20,7 @@ from mrp.errors import UserError
 from mrp.grid import Job, Layout, jobs
 from mrp.io import read_json
 from mrp.report.outcomes import Outcome, read_outcomes
-from mrp.report.records import DAMAGE, Key, absence, damaged_records, read_records
+from mrp.report.records import DAMAGE, Key, Packed, absence, damaged_records, read_records
 from mrp.report.statistics import Curve, curve, percentile, wilson
 
 SCHEMA = 1
@@ -104,11 +104,28 @@ def load_records(suite: Suite, directory: Path) -> Results:
         UserError: it is missing, damaged, or of another suite or other settings.
     """
     packed = read_records(directory, suite)
+    runs = _packed_runs(suite, directory, packed)
+    results = _results(suite, runs, lambda job, error: damaged_records(directory, error))
+    return replace(results, manifest=packed.manifest)
+
+
+def checked_records(suite: Suite, directory: Path, option: str = "--records") -> Packed:
+    """The packed records that `option` gave, checked as `load_records` does; raises likewise."""
+    packed = read_records(directory, suite, option)
+    runs = _packed_runs(suite, directory, packed, option)
+    _rows(suite, runs, lambda job, error: damaged_records(directory, error, option))
+    return packed
+
+
+def _packed_runs(
+    suite: Suite, directory: Path, packed: Packed, option: str = "--records"
+) -> list[tuple[Job, Run]]:
     by_job: dict[str, dict[str, Outcome]] = {}
     for (name, task), outcome in packed.outcomes.items():
         by_job.setdefault(name, {})[task] = outcome
     if packed.records.keys() != by_job.keys():
-        raise damaged_records(directory, ValueError("records and samples are of different jobs"))
+        error = ValueError("records and samples are of different jobs")
+        raise damaged_records(directory, error, option)
     runs = []
     for job in jobs(suite, packed.manifest["heads"]):
         if job.id in packed.records:
@@ -116,14 +133,27 @@ def load_records(suite: Suite, directory: Path) -> Results:
         else:
             status, note = packed.manifest["absent"].get(job.id, ("not run", "not run"))
             runs.append((job, Run(status=status, note=note)))
-    results = _results(suite, runs, lambda job, error: damaged_records(directory, error))
-    return replace(results, manifest=packed.manifest)
+    return runs
 
 
 def _results(
     suite: Suite, runs: Iterable[tuple[Job, Run]], told: Callable[[Job, Exception], UserError]
 ) -> Results:
     """The tidy table of all runs; `told` is what to raise where one is damaged."""
+    rows, outcomes, provenance = _rows(suite, runs, told)
+    points = _points(outcomes)
+    for row in rows:
+        if row["status"] == "done":
+            point = points[row["job"], row["task"]]
+            tpf = percentile(float(point.speed[0]), point.speeds[:, 0])
+            row |= {"tpf_low": tpf.low, "tpf_high": tpf.high}
+    return Results(suite.name, _frame(rows), outcomes, points, provenance)
+
+
+def _rows(
+    suite: Suite, runs: Iterable[tuple[Job, Run]], told: Callable[[Job, Exception], UserError]
+) -> tuple[list[dict[str, Any]], dict[Key, Outcome], list[dict[str, Any]]]:
+    """The table's rows without intervals, the outcomes and the provenance of all runs."""
     rows: list[dict[str, Any]] = []
     outcomes: dict[Key, Outcome] = {}
     provenance: list[dict[str, Any]] = []
@@ -146,13 +176,7 @@ def _results(
             provenance.append({**facts, **record["provenance"]})
         except DAMAGE as error:
             raise told(job, error) from None
-    points = _points(outcomes)
-    for row in rows:
-        if row["status"] == "done":
-            point = points[row["job"], row["task"]]
-            tpf = percentile(float(point.speed[0]), point.speeds[:, 0])
-            row |= {"tpf_low": tpf.low, "tpf_high": tpf.high}
-    return Results(suite.name, _frame(rows), outcomes, points, provenance)
+    return rows, outcomes, provenance
 
 
 def _points(outcomes: dict[Key, Outcome]) -> dict[Key, Curve]:

@@ -164,7 +164,9 @@ def _measured_facts(
     told = [f"{hours:.2f} of {what}" for what, hours in hours if hours]
     if told:
         yield "Hours of a device", f"{_joined(told)}, added up over jobs that may have run at once"
-    yield "Started by", f"`{manifest['command']}`"
+    command = manifest["command"]  # several, of runs of several machines
+    commands = command if isinstance(command, list) else [command]
+    yield "Started by", ", ".join(f"`{each}`" for each in commands)
 
 
 def _short(findings: Sequence[Finding]) -> Iterator[str]:

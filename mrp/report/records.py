@@ -4,9 +4,11 @@
 
 - records.jsonl: every job's record.json, a line each, in the suite's order;
 - samples.csv.gz: a line a job and task; a cell holds one number a problem, in document order;
-- manifest.json: where they come from, the suite's settings, and the hashes of the other two.
+- manifest.json: where they come from, the suite's settings, and the hashes of the other two. Of
+  runs of several machines it lists each part: command, commit, device, hours, and which jobs.
 
 Answers stand there as CRC-32, which says whether two runs answered alike, not what they answered.
+`mrp.report.packing` writes them, `mrp.report.parts` puts those of several machines together.
 """
 
 from __future__ import annotations
@@ -14,26 +16,24 @@ from __future__ import annotations
 import gzip
 import json
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
-from datetime import datetime
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field
 
 from mrp.errors import UserError
-from mrp.grid import Job, Layout, jobs, load_suite, suite_file
-from mrp.io import atomic_write_bytes, atomic_write_json, read_json, sha256_file
+from mrp.grid import Job, Layout
+from mrp.io import sha256_file
 from mrp.layout import RECORD_FILES
-from mrp.report.outcomes import Hashes, Outcome, read_outcomes
+from mrp.report.outcomes import Hashes, Outcome
 from mrp.schema import HeadsFrom, Suite
 
 FORMAT = 1
 MANIFEST, RECORDS, SAMPLES = RECORD_FILES
 COLUMNS = ("job", "task", "problems", "correct", "generated", "forwards", "like", "crc32")
-TRAINING_FACTS = ("parameters", "seconds", "device", "processes", "final", "sha256")
 SAME = "="  # in crc32: the answer is that of the job in `like`
 Key = tuple[str, str]  # job, task
 MOST_BYTES = 100  # of a problem in samples.csv; it takes 15 or so
@@ -51,6 +51,26 @@ DAMAGE = (
 )
 
 
+def absence(layout: Layout, job: Job) -> tuple[str, str]:
+    """The status of a job without a record, and the reason in words."""
+    log = layout.log("decode", job.id)
+    return ("failed", f"failed: {log.as_posix()}") if log.exists() else ("not run", "not run")
+
+
+def settings_of(suite: Suite) -> dict[str, Any]:
+    """What changes the records beside what a job's id says; defaults are left out."""
+    return suite.model_dump(include={"seed", "data", "decoding"}, exclude_defaults=True)
+
+
+class Part(BaseModel):
+    """Runs that one command started with one suite file."""
+
+    model_config = ConfigDict(strict=True, frozen=True)
+    command: str
+    suite_sha256: str
+    of: list[str]  # the jobs' ids
+
+
 class Manifest(BaseModel):
     """What reading relies on in manifest.json; the rest tells where the records come from."""
 
@@ -59,7 +79,10 @@ class Manifest(BaseModel):
     suite: str
     heads: HeadsFrom
     settings: dict[str, Any]
-    absent: dict[str, tuple[str, str] | list[str]]
+    command: str | list[str]
+    suite_sha256: str
+    absent: dict[str, Annotated[list[str], Field(min_length=2, max_length=2)]]
+    parts: list[Part] = []
     files: dict[Literal["records.jsonl", "samples.csv.gz"], str] = Field(min_length=2)
 
 
@@ -77,132 +100,11 @@ class Packed:
     outcomes: dict[Key, Outcome]
 
 
-# ---- writing -------------------------------------------------------------------------------------
+# ---- lines and cells -----------------------------------------------------------------------------
 
 
-def write_records(
-    suite_name: str, results: Path, heads: HeadsFrom, command: str, out: Path
-) -> dict[str, Any]:
-    """Pack what a suite's jobs left in `results` into the folder `out`; returns the manifest.
-
-    Args:
-        suite_name: a suite file, or its name in config/suites.
-        results: the folder that holds the suites' results.
-        heads: as for `mrp.grid.jobs`.
-        command: how the runs were started.
-        out: where to write.
-
-    Raises:
-        UserError: there is no record at all, or one is damaged; names the file.
-    """
-    suite = load_suite(suite_name)
-    layout = Layout(suite, Path(results))
-    records: dict[str, dict[str, Any]] = {}
-    outcomes: dict[Key, Outcome] = {}
-    absent: dict[str, list[str]] = {}
-    other_code = 0
-    for job in jobs(suite, heads):
-        path = layout.record(job.id)
-        if not path.exists():
-            absent[job.id] = list(absence(layout, job))
-            continue
-        record = read_json(path)
-        try:
-            other_code += record["job"]["digest"] != job.digest
-            found = read_outcomes(layout.run_dir(job.id) / "samples.jsonl", list(record["tasks"]))
-        except (AttributeError, KeyError, TypeError, ValueError) as error:
-            raise UserError(
-                f"{layout.run_dir(job.id)}: damaged ({error!r}): delete it and run again"
-            ) from None
-        records[job.id] = record
-        outcomes |= {(job.id, task): outcome for task, outcome in found.items()}
-    if not records:
-        raise UserError(f"--results {results}: no record of suite {suite.name!r} there to pack")
-    out = Path(out)
-    lines = (_compact(record) + "\n" for record in records.values())
-    atomic_write_bytes(out / RECORDS, "".join(lines).encode("utf-8"))
-    table = "".join(f"{line}\n" for line in _sample_lines(records, outcomes))
-    atomic_write_bytes(out / SAMPLES, gzip.compress(table.encode("ascii"), 9, mtime=0))
-    trained = _trained(layout)
-    manifest = {
-        "format": FORMAT,
-        "suite": suite.name,
-        "suite_sha256": sha256_file(suite_file(suite_name)),
-        "settings": _settings(suite),
-        "heads": heads,
-        "command": command,
-        "jobs": len(records),
-        "answers": sum(len(outcome.problems) for outcome in outcomes.values()),
-        "of_other_code": other_code,
-        **_origin(records.values()),
-        "hours_of_training": round(sum(one["seconds"] for one in trained.values()) / 3600, 3),
-        "trained": trained,
-        "absent": absent,
-        "files": {name: sha256_file(out / name) for name in (RECORDS, SAMPLES)},
-    }
-    atomic_write_json(out / MANIFEST, manifest)
-    return manifest
-
-
-def absence(layout: Layout, job: Job) -> tuple[str, str]:
-    """The status of a job without a record, and the reason in words."""
-    log = layout.log("decode", job.id)
-    return ("failed", f"failed: {log.as_posix()}") if log.exists() else ("not run", "not run")
-
-
-def _compact(record: dict[str, Any]) -> str:
-    return json.dumps(record, ensure_ascii=False, separators=(",", ":"))
-
-
-def _settings(suite: Suite) -> dict[str, Any]:
-    """What changes the records beside what a job's id says; defaults are left out."""
-    return suite.model_dump(include={"seed", "data", "decoding"}, exclude_defaults=True)
-
-
-def _origin(records: Iterable[dict[str, Any]]) -> dict[str, Any]:
-    """Versions, commits, devices and times, from the records' own provenance."""
-    records = list(records)
-    known = [record["provenance"] for record in records]
-    packages: dict[str, set[str]] = {}
-    for facts in known:
-        for name, version in facts.get("packages", {}).items():
-            packages.setdefault(name, set()).add(str(version))
-    created = sorted(str(facts["created"]) for facts in known)
-    seconds = datetime.fromisoformat(created[-1]) - datetime.fromisoformat(created[0])
-    decoding = sum(entry["decode_seconds"] for r in records for entry in r["tasks"].values())
-    return {
-        **{name: _different(facts.get(name) for facts in known) for name in ("mrp", "git")},
-        **{name: _different(facts.get(name) for facts in known) for name in ("device", "python")},
-        "packages": {name: sorted(found) for name, found in sorted(packages.items())},
-        "created": [created[0], created[-1]],
-        "hours_from_first_to_last": round(seconds.total_seconds() / 3600, 3),
-        "hours_of_decoding": round(decoding / 3600, 3),
-    }
-
-
-def _trained(layout: Layout) -> dict[str, dict[str, Any]]:
-    """What the suite's own trainings say of themselves: S is a backbone, S/k2 a head on it."""
-    places = {name: layout.trained_backbone_dir(name) for name in layout.suite.backbones}
-    for backbone in layout.suite.backbones:
-        for head in layout.suite.heads:
-            places[f"{backbone}/{head}"] = layout.trained_head_dir(backbone, head)
-    found = {}
-    for name, directory in places.items():
-        path = directory / "provenance.json"
-        if path.is_file():
-            facts = read_json(path)
-            found[name] = {fact: facts[fact] for fact in TRAINING_FACTS if fact in facts}
-            found[name].setdefault("seconds", 0.0)
-    return found
-
-
-def _different(values: Iterable[Any]) -> list[str]:
-    return sorted({str(value) for value in values if value is not None})
-
-
-def _sample_lines(
-    records: dict[str, dict[str, Any]], outcomes: dict[Key, Outcome]
-) -> Iterator[str]:
+def sample_lines(records: dict[str, dict[str, Any]], outcomes: dict[Key, Outcome]) -> Iterator[str]:
+    """samples.csv, line by line."""
     yield ",".join(COLUMNS)
     bases: dict[Key, list[tuple[str, Outcome]]] = {}  # static's runs by backbone and task
     for (job, task), outcome in outcomes.items():
@@ -244,8 +146,8 @@ def _join(problems: tuple[str, ...]) -> str:
 # ---- reading -------------------------------------------------------------------------------------
 
 
-def read_records(directory: Path, suite: Suite) -> Packed:
-    """The packed records of `suite` in a folder.
+def read_records(directory: Path, suite: Suite, option: str = "--records") -> Packed:
+    """The packed records of `suite` in a folder, which `option` gave.
 
     Raises:
         UserError: they are missing, damaged, or of another suite or other settings.
@@ -253,7 +155,7 @@ def read_records(directory: Path, suite: Suite) -> Packed:
     directory = Path(directory)
     if not (directory / MANIFEST).is_file():
         raise UserError(
-            f"--records {directory}: no {MANIFEST} there: give a folder that "
+            f"{option} {directory}: no {MANIFEST} there: give a folder that "
             f"`mrp pack --suite {suite.name} --records DIR` wrote"
         )
     try:
@@ -262,33 +164,32 @@ def read_records(directory: Path, suite: Suite) -> Packed:
         for name, digest in manifest["files"].items():
             if sha256_file(directory / name) != digest:
                 raise ValueError(f"{name} is not the file that was written")
-        _check_suite(directory, manifest, suite)
+        _check_suite(f"{option} {directory}", manifest, suite)
         listed = [json.loads(line) for line in _text(directory / RECORDS).split("\n") if line]
         records = {str(record["job"]["id"]): record for record in listed}
         outcomes = _read_samples(directory / SAMPLES, records)
     except DAMAGE as error:
-        raise damaged_records(directory, error) from None
+        raise damaged_records(directory, error, option) from None
     return Packed(manifest, records, outcomes)
 
 
-def damaged_records(directory: Path, error: Exception) -> UserError:
+def damaged_records(directory: Path, error: Exception, option: str = "--records") -> UserError:
     """What to say of records that were not written by `mrp pack`, or changed since."""
     what = str(error).partition("\n")[0]
-    return UserError(f"--records {directory}: damaged ({what}): write it again with `mrp pack`")
+    return UserError(f"{option} {directory}: damaged ({what}): write it again with `mrp pack`")
 
 
-def _check_suite(directory: Path, manifest: dict[str, Any], suite: Suite) -> None:
+def _check_suite(place: str, manifest: dict[str, Any], suite: Suite) -> None:
     if manifest["suite"] != suite.name:
         raise UserError(
-            f"--records {directory}: records of suite {manifest['suite']!r}, but --suite is "
-            f"{suite.name!r}"
+            f"{place}: records of suite {manifest['suite']!r}, but --suite is {suite.name!r}"
         )
-    here = _settings(suite)
+    here = settings_of(suite)
     for name in sorted(here.keys() | manifest["settings"].keys()):
         then, now = manifest["settings"].get(name), here.get(name)
         if then != now:
             raise UserError(
-                f"--records {directory}: its runs had {name} = {then}, the suite file has {now}: "
+                f"{place}: its runs had {name} = {then}, the suite file has {now}: "
                 "run the suite again and pack it, or take the suite file that the records are of"
             )
 
@@ -317,7 +218,7 @@ def _read_samples(path: Path, records: dict[str, dict[str, Any]]) -> dict[Key, O
         entry = records[job]["tasks"][task]
         rule = entry.get("paper_rule")
         base = found[like, task].texts if like else None
-        found[job, task] = Outcome(
+        outcome = found[job, task] = Outcome(
             problems=_split(problems, int(entry["n"])),
             correct=np.frombuffer(correct.encode(), dtype=np.uint8) == ord("1"),
             texts=_hashes(hashes.split(" "), base),
@@ -325,6 +226,9 @@ def _read_samples(path: Path, records: dict[str, dict[str, Any]]) -> dict[Key, O
             forwards=np.array(forwards.split(" "), dtype=np.float64),
             paper_rule=None if rule is None else int(rule["correct"]),
         )
+        columns = (outcome.correct, outcome.texts, outcome.tokens, outcome.forwards)
+        if any(len(column) != len(outcome.problems) for column in columns):
+            raise ValueError(f"{path.name}: the cells of {job}, {task} are of different lengths")
     return found
 
 

@@ -14,7 +14,7 @@ from mrp.report.comparisons import select
 from mrp.report.contest import build_contest
 from mrp.report.frame import Results, load_records
 from mrp.report.markdown import write_findings
-from mrp.report.records import write_records
+from mrp.report.packing import write_records
 from mrp.report.settings import setting_name
 from mrp.schema import LOSSLESS
 from tests.report.conftest import N

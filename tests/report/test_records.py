@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import dataclasses
 import gzip
 import json
@@ -14,12 +13,14 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from mrp.cli import build_parser
 from mrp.commands import pack
 from mrp.errors import UserError
 from mrp.io import sha256_file
 from mrp.report.frame import Results, load_records
+from mrp.report.packing import write_records
 from mrp.report.page import write_tables
-from mrp.report.records import MANIFEST, RECORDS, SAMPLES, read_records, write_records
+from mrp.report.records import MANIFEST, RECORDS, SAMPLES, read_records
 from tests.report.conftest import FAILED, MISSING, N
 from tests.report.synthetic import Written
 
@@ -202,9 +203,16 @@ def test_forged_records_are_one_line(written: Written, packed: Path, tmp_path: P
 
 
 def test_the_command(written: Written, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    parser = argparse.ArgumentParser()
-    pack.add_arguments(parser)
-    words = ["--suite", written.suite_file, "--results", written.results, "--records", tmp_path]
+    parser = build_parser()
+    words = [
+        "pack",
+        "--suite",
+        written.suite_file,
+        "--results",
+        written.results,
+        "--records",
+        tmp_path,
+    ]
     pack.run(parser.parse_args(list(map(str, words))))
     assert f"{49 * 2 * N} answers of 49 jobs" in capsys.readouterr().out
     with pytest.raises(UserError, match="leave out --out"):
