@@ -79,7 +79,7 @@ def candidate_states(states: Tensor, row: Tensor, start: Tensor) -> Blocks:
     count, block = states.shape[1:]
     if count == 1:
         return plain(states.flatten(0, 1), row, start)
-    slots = start[:, None] + torch.arange(count, device=start.device) * block
+    slots = start[:, None] + torch.arange(0, count * block, block, device=start.device)
     start = start.repeat_interleave(count)
     return Blocks(states.flatten(0, 1), row.repeat_interleave(count), start, slots.flatten(), start)
 

@@ -30,6 +30,9 @@ class Lanes:
         board: [slots + 1, 3, B]: ids of the current blocks, who revealed each token when
             (round * len(SOURCES) + source), and how often each was masked again. The last lane is
             scratch: the padding of lists of lanes points there.
+        every: 0, 1, ..., the numbers of all lanes.
+
+    A round of a small model takes as long as its small operations: in place where it can be.
     """
 
     def __init__(
@@ -62,6 +65,7 @@ class Lanes:
             else None
         )
         self.n = 0
+        self.every = torch.arange(slots + 1, device=self.device)
         blank = torch.tensor([[self.mask_id], [0], [0]], device=self.device)
         self.blank = blank.repeat(1, self.block_size)
         self.board = self.blank.repeat(slots + 1, 1, 1)
@@ -156,17 +160,32 @@ class Lanes:
 
     # What a mode writes --------------------------------------------------------------------------
 
-    def reveal(self, where: Tensor, tokens: Tensor, source: Source) -> None:
-        """Write `tokens` [n, B] into the current blocks at `where` (boolean [n, B])."""
-        stamp = self.tally[: self.n, :1] * len(SOURCES) + SOURCES.index(source)
+    def reveal(self, where: Tensor, tokens: Tensor, source: Source | Tensor) -> None:
+        """Write `tokens` [n, B] into the current blocks at `where` (boolean [n, B]).
+
+        `source`: who found them, all of them or each [n, B], then as numbers in SOURCES.
+        """
+        number = source if isinstance(source, Tensor) else SOURCES.index(source)
+        stamp = self.tally[: self.n, :1] * len(SOURCES) + number
         news = torch.stack((tokens, stamp.expand_as(tokens)), dim=1)
         board = self.board[: self.n, :2]
         torch.where(where[:, None], news, board, out=board)
 
+    def commit(self, drafted: Tensor, picked: Tensor) -> None:
+        """Write accepted drafts and, on top of them, the backbone's own picks: ids [n, B] each.
+
+        The picks are a verification's bonus, but in a fresh lane those of a plain step.
+        """
+        block, fresh = self.ids, self.fresh[:, None]
+        own = ~fresh * SOURCES.index("bonus")  # 0 is the backbone
+        drafts = drafted != block
+        source = own.expand_as(block).masked_fill(drafts, SOURCES.index("draft"))
+        self.reveal(picked != block, picked, source)
+
     def remask(self, where: Tensor) -> None:
         """Mask the positions `where` (boolean [n, B]) of the current blocks again."""
         self.board[: self.n, 0].masked_fill_(where, self.mask_id)
-        self.board[: self.n, 2] += where
+        self.board[: self.n, 2].add_(where)
 
     def keep(self, hidden: Tensor, numbers: Tensor | None = None) -> None:
         """Keep hidden states [n, B, H] for the next round; dropped when the block is finished.
@@ -174,13 +193,13 @@ class Lanes:
         Likewise whole numbers [n, B, m], a shortlist for one, which a mode that keeps any keeps in
         every round.
         """
-        self.kept_hidden[: self.n] = hidden
+        self.kept_hidden[: self.n].copy_(hidden)
         if numbers is not None:
             if self.kept_list is None:
                 shape = (self.slots + 1, *numbers.shape[1:])
                 self.kept_list = torch.zeros(shape, dtype=torch.long, device=self.device)
             self.kept_list[: self.n] = numbers
-        self.fresh_lanes[: self.n] = False
+        self.fresh_lanes[: self.n].fill_(False)
 
     def keep_ahead(self, hidden: Tensor) -> None:
         """Keep hidden states [n, B, H] of the next blocks: `kept` for each when it is opened.
@@ -197,4 +216,4 @@ class Lanes:
 
     def count(self, name: str, amount: Tensor) -> None:
         """Add `amount` [n] (numbers or a mask) to a counter of TALLY."""
-        self.tally[: self.n, TALLY.index(name)] += amount
+        self.tally[: self.n, TALLY.index(name)].add_(amount)

@@ -125,7 +125,7 @@ class Session(Lanes):
 
         Without a head, hidden states of positions already revealed may be anything.
         """
-        self.tally[: self.n, :2] += 1
+        self.tally[: self.n, :2].add_(1)
         return self._forward(self.ids[:, None], None)[:, 0]
 
     def denoise_with_shadows(self) -> tuple[Tensor, Tensor]:
@@ -137,7 +137,7 @@ class Session(Lanes):
         Returns:
             The hidden states of the blocks, as from `denoise`, and of the shadows, [n, B, H] each.
         """
-        self.tally[: self.n, :2] += 1
+        self.tally[: self.n, :2].add_(1)
         masks = torch.full_like(self.ids, self.mask_id)
         blocks = with_shadows(self.ids, masks, self._every(), self.start[: self.n])
         hidden = self._forward_blocks(blocks).view(self.n, 2, self.block_size, -1)
@@ -150,7 +150,7 @@ class Session(Lanes):
         `read` [n, S] are looked at; a lane that is `fresh` has no drafts, and its forward is a
         plain step, not counted as a verification. What `denoise` leaves out is left out here too.
         """
-        self.tally[: self.n, :2] += 1
+        self.tally[: self.n, :2].add_(1)
         self.count("verify", ~self.fresh)
         return self._forward(states, read)
 
@@ -164,7 +164,7 @@ class Session(Lanes):
         Returns:
             The hidden states of the states, [n, S, B, H], and of the next blocks, [n, B, H].
         """
-        self.tally[: self.n, :2] += 1
+        self.tally[: self.n, :2].add_(1)
         self.count("verify", ~self.fresh)
         count, size = states.shape[1:]
         start, lanes = self.start[: self.n], self._every()
@@ -189,7 +189,8 @@ class Session(Lanes):
         [n, S, B, H], none of which sees another; they count as S passes.
         """
         assert self.head is not None
-        self.count(role, where * (ids[0].numel() // self.block_size))
+        states = ids[0].numel() // self.block_size
+        self.count(role, where if states == 1 else where * states)
         lanes = self._lanes(where)
         if not len(lanes):
             return accumulated
@@ -251,7 +252,7 @@ class Session(Lanes):
         return where.nonzero().flatten() if self.exact else self._every()
 
     def _every(self) -> Tensor:
-        return torch.arange(self.n, device=self.device)
+        return self.every[: self.n]
 
     def _finished(self, lanes: Tensor) -> Blocks:
         """The blocks before the current ones."""
@@ -297,7 +298,9 @@ class Session(Lanes):
         Without a prefix they see themselves alone, at their own rotary positions.
         """
         states = ids.view(len(lanes), -1, self.block_size)
-        blocks = candidate_states(states, lanes, self.start[lanes])
+        # A full list of lanes is all of them, in order: no gathering then.
+        start = self.start[lanes] if len(lanes) < self.n else self.start[: self.n]
+        blocks = candidate_states(states, lanes, start)
         if self.head_prefix:
             return blocks
         return blocks._replace(

@@ -32,7 +32,7 @@ from torch import Tensor
 
 from mrp.decoding.modes.base import Mode
 from mrp.decoding.modes.dynamic import above
-from mrp.decoding.modes.speculative import Drafts, chain, no_drafts
+from mrp.decoding.modes.speculative import Drafts, arrival, chain, no_drafts
 from mrp.decoding.pace import Pace, useful_drafts
 from mrp.decoding.session import Session
 
@@ -56,7 +56,7 @@ class FreeDave(Mode):
 
     def round(self, session: Session, plan: int) -> None:
         """Draft, verify, walk, commit, keep."""
-        block, fresh = session.ids, session.fresh[:, None]
+        block = session.ids
         useful = (session.masked().sum(dim=1) - 1).clamp(0, plan).masked_fill(session.fresh, 0)
         states = chain(block, self.draft(session, plan) if plan else no_drafts(block))
         read = torch.arange(plan + 1, device=block.device) <= useful[:, None]
@@ -65,12 +65,8 @@ class FreeDave(Mode):
         targets = torch.where(above(picks, self.tau), picks.tokens, states)
 
         at = walk(states, targets, read)
-        lane = torch.arange(len(block), device=block.device)
-        accepted, committed = states[lane, at], targets[lane, at]
-        bonus = committed != accepted
-        session.reveal(accepted != block, accepted, "draft")
-        session.reveal(bonus & fresh, committed, "backbone")
-        session.reveal(bonus & ~fresh, committed, "bonus")
+        lane = session.every[: session.n]
+        session.commit(states[lane, at], targets[lane, at])
         session.keep(hidden[lane, at])
         session.count("proposed", useful)
         session.count("accepted", at)
@@ -94,7 +90,4 @@ def walk(states: Tensor, targets: Tensor, read: Tensor) -> Tensor:
     leads = (targets[:, :, None] == states[:, None]).all(dim=-1) & read[:, None]  # [n, S, S]
     stay = torch.arange(count, device=states.device)
     following = torch.where(leads.any(dim=2), leads.long().argmax(dim=2), stay)
-    at = torch.zeros_like(following[:, :1])
-    for _ in range(count - 1):
-        at = following.gather(1, at)
-    return at[:, 0]
+    return arrival(following, count - 1)

@@ -36,6 +36,7 @@ from mrp.decoding.modes.speculative import (
     SelfSpeculative,
     Speculative,
     Verified,
+    arrival,
 )
 from mrp.decoding.session import Session
 from mrp.errors import UserError
@@ -105,11 +106,9 @@ class Windowed(Verified):
         leads = with_pick[:, :, None] == sets[:, None]  # [n, S, S]
         stay = torch.arange(sets.shape[1], device=sets.device)
         following = torch.where(leads.any(dim=2), leads.long().argmax(dim=2), stay)
-        at = torch.zeros_like(useful)[:, None]
-        for _ in range(k):
-            at = following.gather(1, at)
-        accepted = ((sets.gather(1, at) >> number) & 1).sum(dim=1)
-        return at.squeeze(1), accepted
+        at = arrival(following, k)
+        accepted = ((sets.gather(1, at[:, None]) >> number) & 1).sum(dim=1)
+        return at, accepted
 
 
 @cache

@@ -101,7 +101,7 @@ class Verified(Mode):
         if plan <= 0 and self.k == "auto":
             self.step(session, keep=plan != PLAIN)
             return
-        block, lane = session.ids, torch.arange(session.n, device=session.device)
+        block, lane = session.ids, session.every[: session.n]
         # Draft. The last masked position is the bonus of the state before it: it needs no draft.
         useful = (session.masked().sum(dim=1) - 1).clamp(0, plan).masked_fill(session.fresh, 0)
         drafts = self.draft(session, useful, plan) if plan else no_drafts(block)
@@ -117,12 +117,9 @@ class Verified(Mode):
         session.count("proposed", useful)
         session.count("accepted", accepted)
         # Commit.
-        session.reveal(states[lane, at] != block, states[lane, at], "draft")
-        position, token = own.positions[lane, at], own.tokens[lane, at]
-        free = torch.zeros_like(block, dtype=torch.bool).scatter_(1, position[:, None], True)
-        fresh, token = session.fresh[:, None], token[:, None].expand_as(block)
-        session.reveal(free & fresh, token, "backbone")
-        session.reveal(free & ~fresh, token, "bonus")
+        drafted, own_pick = states[lane, at], (own.positions[lane, at], own.tokens[lane, at])
+        position, token = (each[:, None] for each in own_pick)
+        session.commit(drafted, drafted.scatter(1, position, token))
         # Keep.
         session.keep(hidden[lane, at], None if listed is None else listed[lane, at])
 
@@ -148,7 +145,7 @@ class Verified(Mode):
         agrees = own.positions[:, :k] == drafts.positions
         agrees &= own.tokens[:, :k] == drafts.tokens
         agrees &= torch.arange(k, device=useful.device) < useful[:, None]
-        accepted = agrees.long().cumprod(dim=1).sum(dim=1)  # those before the first mismatch
+        accepted = agrees.cumprod(dim=1).sum(dim=1)  # those before the first mismatch
         return accepted, accepted
 
     def step(self, session: Session, keep: bool) -> None:
@@ -178,6 +175,16 @@ def chain(block: Tensor, drafts: Drafts) -> Tensor:
     return states
 
 
+def arrival(following: Tensor, steps: int) -> Tensor:
+    """Where a walk from place 0 arrives, [n]; it takes at most `steps` and then stays.
+
+    `following` [n, S]: the place that each one leads to.
+    """
+    for _ in range((steps - 1).bit_length()):
+        following = following.gather(1, following)  # twice as far
+    return following[:, 0]
+
+
 @dataclass(frozen=True)
 class Speculative(Verified):
     """Drafts from the head, as direct decoding makes them (method: speculative).
@@ -205,8 +212,8 @@ class Speculative(Verified):
         block, accumulated = session.ids, session.kept
         positions, tokens = [], []
         passes = min(k, self.head_passes or k)
-        for number in range(passes):
-            drafting = useful > number
+        lanes = useful > torch.arange(passes, device=useful.device)[:, None]  # of each pass
+        for number, drafting in enumerate(lanes):
             accumulated = self.correct(session, block, accumulated, drafting)
             masked = (block == session.mask_id) & drafting[:, None]
             picks = session.pick(accumulated, masked, session.kept_shortlist).capped(self.cap)
