@@ -1,9 +1,11 @@
-"""Turns on a GPU that several jobs share: all work at once, but a timing has it to itself.
+"""Turns on a GPU that several jobs share: a few work at once, but a timing has it to itself.
 
-Two locks a device, as a turnstile before a room. Whoever works passes the turnstile into the room,
-which holds any number of workers. A timing keeps the turnstile, so that nobody enters, and waits
-until the room is empty; workers look at the turnstile now and then and step out for it. The locks
-end with their processes. On a device that is not shared, nothing here does anything.
+Two locks a device, as a turnstile before a room. Whoever works passes the turnstile into the room;
+a timing keeps the turnstile, so that nobody enters, and waits until the room is empty; workers look
+at the turnstile now and then and step out for it. Before that a worker takes one of a few seats and
+keeps it until its work is done: the GPU serves processes in slices of time, so that with many of
+them each waits long for every answer. All locks end with their processes. On a device that is not
+shared, nothing here does anything.
 """
 
 from __future__ import annotations
@@ -12,10 +14,24 @@ import contextlib
 import fcntl
 import os
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import NamedTuple
 
-_device: tuple[int, int] | None = None  # the turnstile and the room of the leased device
+SEATS = 4  # workers at once: enough to keep a GPU busy while each looks at its results
+POLL_SECONDS = 0.01
+
+
+class Device(NamedTuple):
+    """The open lock files of a device that is shared."""
+
+    turnstile: int
+    room: int
+    seats: tuple[int, ...]
+
+
+_device: Device | None = None  # that is leased
 _inside = False  # whether this process is in the room
 
 
@@ -28,12 +44,14 @@ def take_turns(folder: Path, key: str) -> Iterator[None]:
     """
     global _device
     with contextlib.ExitStack() as opened:
-        descriptors = []
-        for name in ("turnstile", "room"):
-            path = folder / f"{name}-{key}.lock"
-            descriptors.append(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
-            opened.callback(os.close, descriptors[-1])
-        _device = descriptors[0], descriptors[1]
+
+        def lock_file(name: str) -> int:
+            descriptor = os.open(folder / f"{name}-{key}.lock", os.O_RDWR | os.O_CREAT, 0o600)
+            opened.callback(os.close, descriptor)
+            return descriptor
+
+        seats = tuple(lock_file(f"seat{number}") for number in range(SEATS))
+        _device = Device(lock_file("turnstile"), lock_file("room"), seats)
         try:
             yield
         finally:
@@ -43,15 +61,19 @@ def take_turns(folder: Path, key: str) -> Iterator[None]:
 @contextlib.contextmanager
 def working() -> Iterator[None]:
     """Use the device beside others; a long block calls `give_way` now and then."""
-    if _device is None:
+    device = _device
+    if device is None:
         yield
         return
-    _enter(*_device)
+    seat = _sit(device)
     try:
+        _enter(device)
         yield
     finally:
-        if _device is not None:
-            _leave(_device[1])
+        if _device is device:  # else its locks are gone already
+            if _inside:
+                _leave(device)
+            fcntl.flock(seat, fcntl.LOCK_UN)
 
 
 def give_way() -> None:
@@ -61,14 +83,11 @@ def give_way() -> None:
     """
     if _device is None or not _inside:
         return
-    turnstile, room = _device
-    try:
-        fcntl.flock(turnstile, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        _leave(room)
-        _enter(turnstile, room)
+    if _try(_device.turnstile):
+        fcntl.flock(_device.turnstile, fcntl.LOCK_UN)
     else:
-        fcntl.flock(turnstile, fcntl.LOCK_UN)
+        _leave(_device)
+        _enter(_device)
 
 
 @contextlib.contextmanager
@@ -77,7 +96,7 @@ def alone() -> Iterator[None]:
     if _device is None:
         yield
         return
-    turnstile, room = _device
+    turnstile, room, _ = _device
     fcntl.flock(turnstile, fcntl.LOCK_EX)
     try:
         fcntl.flock(room, fcntl.LOCK_EX)
@@ -87,18 +106,36 @@ def alone() -> Iterator[None]:
         fcntl.flock(turnstile, fcntl.LOCK_UN)
 
 
-def _enter(turnstile: int, room: int) -> None:
+def _sit(device: Device) -> int:
+    """Take a seat, as soon as there is one; returns its lock."""
+    while True:
+        for seat in device.seats:
+            if _try(seat):
+                return seat
+        time.sleep(POLL_SECONDS)
+
+
+def _enter(device: Device) -> None:
     global _inside
-    fcntl.flock(turnstile, fcntl.LOCK_EX)
-    fcntl.flock(room, fcntl.LOCK_SH)
-    fcntl.flock(turnstile, fcntl.LOCK_UN)
+    fcntl.flock(device.turnstile, fcntl.LOCK_EX)
+    fcntl.flock(device.room, fcntl.LOCK_SH)
+    fcntl.flock(device.turnstile, fcntl.LOCK_UN)
     _inside = True
 
 
-def _leave(room: int) -> None:
+def _leave(device: Device) -> None:
     global _inside
     torch = sys.modules.get("torch")  # who has not loaded it has given a device nothing to do
     if torch is not None and torch.cuda.is_available():
         torch.cuda.synchronize()
-    fcntl.flock(room, fcntl.LOCK_UN)
+    fcntl.flock(device.room, fcntl.LOCK_UN)
     _inside = False
+
+
+def _try(descriptor: int) -> bool:
+    """Lock, if nobody else has."""
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from mrp.turns import alone, give_way, take_turns, working
+from mrp.turns import SEATS, alone, give_way, take_turns, working
 
 Start = Callable[[str], subprocess.Popen[str]]
 
@@ -117,6 +117,7 @@ def test_without_others_nothing_is_locked(tmp_path: Path) -> None:
             pass
     assert sorted(path.name for path in tmp_path.iterdir()) == [
         "room-one.lock",
+        *(f"seat{number}-one.lock" for number in range(SEATS)),
         "turnstile-one.lock",
     ]
 
@@ -132,3 +133,17 @@ def test_giving_way_outside_the_room_keeps_a_timing_alone(tmp_path: Path, start:
     lines = [line.split(" ", 1) for line in (tmp_path / "log").read_text().splitlines()]
     ends = lines.index([str(timing.pid), "alone ends"])
     assert not [line for line in lines[:ends] if line[0] == str(worker.pid)]
+
+
+def test_no_more_work_than_there_are_seats(tmp_path: Path, start: Start) -> None:
+    """Whoever comes later starts when one of them ends, and a timing need not wait for that."""
+    workers = [start(WORKER) for _ in range(SEATS)]
+    for worker in workers:
+        seen(tmp_path, "work", process=worker.pid)
+    late = start(WORKER)
+    start(TIMING)
+    seen(tmp_path, "alone ends")
+    seen(tmp_path, "work", (tmp_path / "log").read_text().count("work") + 10)
+    assert f"{late.pid} work" not in (tmp_path / "log").read_text()
+    workers[0].kill()
+    seen(tmp_path, "work", process=late.pid)

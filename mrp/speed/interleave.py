@@ -55,13 +55,14 @@ def interleave(
     device: torch.device,
     clock: Callable[[], float] = time.perf_counter,
     plain: Container[str] = (),
+    passes: int = 3,
 ) -> dict[str, Measured]:
     """Time every contender on every chunk, `repeats` times.
 
     Whoever goes first on a chunk moves to the end for the next repeat. The warm-up has one chunk of
-    every length; on a GPU all of them three times, since rounds of new shapes are captured in it,
-    but once for the contenders in `plain`, which capture nothing. On a GPU that other jobs share,
-    they stand still while the timed calls run.
+    every length; on a GPU all of them `passes` times, since rounds of new shapes are captured in
+    it, but once for the contenders in `plain`, which capture nothing. On a GPU that other jobs
+    share, they stand still while the timed calls run.
     """
     found = {name: Measured() for name in contenders}
 
@@ -75,7 +76,7 @@ def interleave(
 
     on_gpu = device.type == "cuda"
     with working():
-        for number in range(3 if on_gpu else 1):
+        for number in range(passes if on_gpu else 1):
             for chunk in chunks if on_gpu else one_of_each_length(chunks):
                 for name, measured in found.items():
                     if not number or name not in plain:
