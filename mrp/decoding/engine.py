@@ -22,6 +22,11 @@ from mrp.models.head import Head
 from mrp.models.transformer import Backbone
 from mrp.turns import give_way
 
+# Rounds that a block may take, for each of its tokens. One is enough: a round leaves at least one
+# position fewer masked than it found. The shipped mode that does not promise that, wino, takes back
+# fewer tokens than its last round revealed, so that over a block it comes to the same. The rest is
+# room for modes that go back over what they wrote; one that needs all of it will not end.
+MOST_ROUNDS = 4
 Rounds = Literal["exact", "fixed", "graphs"]
 StopCheck = Callable[[int, list[int]], bool]
 
@@ -112,7 +117,8 @@ class Decoder:
             Samples as they finish, in no particular order.
 
         Raises:
-            UserError: a prompt is empty, holds the mask token, or a budget is below 1.
+            UserError: a prompt is empty, holds the mask token, or a budget is below 1; or a block
+                does not get finished, by a mode that reveals nothing or a backbone that gives NaN.
         """
         if isinstance(max_new_tokens, int):
             budgets = [max_new_tokens] * len(prompts)
@@ -261,7 +267,7 @@ class Batch:
         finished; until then its rounds queue up behind each other.
         """
         known = self.mode.reveals(self.plan)
-        if known is not None and min(sample.open for sample in self.samples) > known:
+        if known is not None and 0 < known < min(sample.open for sample in self.samples):
             for sample in self.samples:
                 sample.open, sample.fresh = sample.open - known, self.plan == PLAIN
             return []
@@ -270,11 +276,15 @@ class Batch:
         masked = (board[:, 0] == self.session.mask_id).sum(dim=1).tolist()
         gained = [sample.open - left for sample, left in zip(self.samples, masked, strict=True)]
         self.pace.observe(self.useful, self.clock.rounds, seconds, gained)
+        rounds = len(self.clock.rounds)  # lanes are only refilled after a look: all were in them
         self.clock = Clock()
         done = []
         for lane, (sample, left) in enumerate(zip(self.samples, masked, strict=True)):
             sample.open, sample.fresh = left, self.plan == PLAIN
+            sample.rounds += rounds
             if left:
+                if sample.rounds >= MOST_ROUNDS * sample.block:
+                    raise self._endless(lane)
                 continue
             sample.finish_block(board[lane].tolist())
             sample.fresh = not self.mode.looks_ahead
@@ -285,6 +295,21 @@ class Batch:
                 self.stores.append(lane)
         self.clock.spoilt = bool(done)
         return done
+
+    def _endless(self, lane: int) -> UserError:
+        """Why a lane's block does not get finished."""
+        session, sample = self.session, self.samples[lane]
+        logits = session.forwards.logits(session.denoise()[lane])[session.masked()[lane]]
+        if not logits.amax(dim=-1).isfinite().all():
+            return UserError(
+                "the backbone's logits hold NaN or infinity, so no token is the likeliest: its "
+                "checkpoint is damaged, or its values are too large for the dtype: try another one"
+            )
+        return UserError(
+            f"mode {self.mode.name!r}: a block of {sample.block} tokens is not finished after "
+            f"{sample.rounds} rounds: each round must reveal at least one masked position of every "
+            "sample, and not mask as many again (see docs/adding-a-mode.md)"
+        )
 
     def _hand_out(self, lane: int, stopped: bool) -> Decoded:
         sample = self.samples[lane]

@@ -79,6 +79,7 @@ class Sample:
         self.open = block - self.tail  # masked positions of the current block
         self.fresh = True  # whether the session keeps nothing from that block's last round
         self.blocks = 0  # finished ones
+        self.rounds = 0  # of the current block, up to the last look at the device
         self.ids: list[int] = []
         self.stamps: list[int] = []
         self.remasked: list[int] = []
@@ -87,7 +88,7 @@ class Sample:
         """Take over a finished block: its ids, stamps and vetoes, each [B]."""
         for kept, column in zip((self.ids, self.stamps, self.remasked), board, strict=True):
             kept += column[self.tail :]
-        self.tail, self.open, self.fresh = 0, self.block, True
+        self.tail, self.open, self.fresh, self.rounds = 0, self.block, True, 0
         self.blocks += 1
 
     def end(self, ends: tuple[int, ...]) -> int | None:

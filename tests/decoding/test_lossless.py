@@ -146,6 +146,7 @@ def check_sample(sample: Decoded, prompt: list[int], budget: int, block: int) ->
     assert sum(trace.remasked) == counts["vetoed"]
     assert min(trace.step) >= 1
     assert max(trace.step) == counts["denoise"] + counts["verify"]
+    assert max(trace.step) <= generated  # a round gets on by a token or more
     assert sample.ids == trace.ids[: len(sample.ids)]
     assert len(sample.ids) <= budget
     blocks = (len(prompt) + generated) // block - len(prompt) // block

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
 import pytest
 import torch
 
-from mrp.decoding import Mode, decode, make_mode
+from mrp.decoding import Decoder, Mode, decode, make_mode
+from mrp.decoding.engine import Rounds
 from mrp.decoding.modes import MODES
 from mrp.decoding.modes.dynamic import above
 from mrp.decoding.modes.remask import halves, veto
@@ -285,3 +289,65 @@ def test_a_mode_without_a_round_is_one_line(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setitem(MODES, "half", Half)
     with pytest.raises(UserError, match=r"mode 'half': its class in .*/test_modes.py lacks round"):
         make_mode("half")
+
+
+@dataclass(frozen=True)
+class Stuck(Mode):
+    """Reveals nothing after a block's first round, or masks it again; may say otherwise."""
+
+    name: ClassVar[str] = "stuck"
+    says: int | None = None
+    undoes: bool = False
+
+    def reveals(self, plan: int) -> int | None:
+        return self.says
+
+    def round(self, session: Session, plan: int) -> None:
+        picks = session.pick(session.denoise())
+        where = picks.first() & ((session.block_step == 1)[:, None] | self.undoes)
+        session.reveal(where, picks.tokens, "backbone")
+        if self.undoes:
+            session.remask(where)
+
+
+@pytest.mark.parametrize("rounds", ["exact", "fixed"])
+@pytest.mark.parametrize(
+    "mode", [Stuck(), Stuck(undoes=True), Stuck(1), Stuck(0), Stuck(3), Stuck(9)], ids=str
+)
+def test_a_mode_that_does_not_get_on_is_an_error(mode: Mode, rounds: Rounds) -> None:
+    backbone = tiny_backbone(block_size=4, ends=False)
+    # The first one's only open position is revealed in time where nothing is undone.
+    prompts = [[5, 6, 7], [5, 6], [4] * 9]
+    decoder = Decoder(backbone, None, mode, rounds=rounds)
+    lines = "mode 'stuck': a block of 4 tokens is not finished after .* rounds: each round must"
+    with pytest.raises(UserError, match=lines):
+        list(decoder.decode(prompts, 1))
+
+
+def test_a_mode_may_go_back_over_what_it_wrote() -> None:
+    """Three rounds a token are fine, if the block gets finished in the end."""
+
+    @dataclass(frozen=True)
+    class Slow(Mode):
+        name: ClassVar[str] = "slow"
+
+        def round(self, session: Session, plan: int) -> None:
+            picks = session.pick(session.denoise())
+            where = picks.first()
+            session.reveal(where, picks.tokens, "backbone")
+            session.remask(where & (session.block_step % 3 != 0)[:, None])
+
+    backbone = tiny_backbone(block_size=4, ends=False)
+    slow, static = (
+        next(decode(backbone, None, [[5, 6, 7]], mode, 9)) for mode in (Slow(), make_mode("static"))
+    )
+    assert slow.ids == static.ids
+    assert slow.counts["denoise"] == 3 * static.counts["denoise"]
+
+
+@pytest.mark.parametrize("options", [{"name": "static"}, {"name": "dynamic", "tau": 0.5}], ids=str)
+def test_a_backbone_that_gives_nan_is_named_and_not_the_mode(options: dict[str, Any]) -> None:
+    backbone = tiny_backbone(block_size=4)
+    backbone.lm_head.weight[5] = torch.nan
+    with pytest.raises(UserError, match="the backbone's logits hold NaN or infinity"):
+        list(decode(backbone, None, [[5]], make_mode(**options), 4))
