@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from mrp.grid import jobs
+from mrp.grid import Job, jobs
 from mrp.layout import Layout
 from mrp.live import Pulse, state
 from mrp.locks import LOCK, release, try_lock
@@ -69,6 +69,12 @@ def read_status(suite: Suite, results: Path, heads: HeadsFrom = "released") -> S
     times = [item.seconds for item in decodes if item.state == "done"]
     missing = len(decodes) - len(times)
     return Status(items, sum(times), sum(times) / len(times) * missing if times else None)
+
+
+def is_done(layout: Layout, job: Job) -> bool:
+    """Whether a job has a record, of the settings and the code of today."""
+    found = _record(layout.record(job.id))
+    return found is not None and found[0] == job.digest
 
 
 def watch(suite: Suite, results: Path, heads: HeadsFrom = "released") -> None:

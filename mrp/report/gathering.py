@@ -69,13 +69,26 @@ def read_run(directory: Path) -> Run:
 
 
 def check_record(record: dict[str, Any]) -> None:
-    """Raise what a record's provenance raises where it is none of ours."""
+    """Raise what `origin` and `inputs` raise for a record that is none of ours."""
     origin([record])
+    inputs(record)
     if datetime.fromisoformat(record["provenance"]["created"]).tzinfo is None:
         raise ValueError("provenance.created is of no time zone")
     for name in ("id", "digest", "backbone", "mode"):
         if not isinstance(record["job"][name], str):
             raise TypeError(f"job.{name} is no string")
+
+
+def inputs(record: dict[str, Any]) -> Iterable[tuple[tuple[str, ...], str]]:
+    """The hashes of what a job was decoded with, each by what must have the same one elsewhere."""
+    job, facts = record["job"], record["provenance"]
+    data = record.get("data", {})
+    hashes: list[tuple[tuple[str, ...], Any]] = [
+        (("backbone", job["backbone"]), facts.get("backbone_hash")),
+        (("head", job["backbone"], str(job["head"])), facts.get("head_hash")),
+        *((("data", task), entry["sha256"]) for task, entry in data.items()),
+    ]
+    return [(key, str(value)) for key, value in hashes if value is not None]
 
 
 def origin(records: Iterable[dict[str, Any]]) -> dict[str, Any]:

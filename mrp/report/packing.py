@@ -8,7 +8,7 @@ from __future__ import annotations
 import gzip
 import hashlib
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -61,7 +61,8 @@ def write_records(
     suite = load_suite(suite_name)
     layout = Layout(suite, Path(results))
     grid = jobs(suite, heads)
-    others = [_added(suite, Path(directory)) for directory in add]
+    digests = {job.id: job.digest for job in grid}
+    others = [_added(suite, Path(directory), digests) for directory in add]
     suite_sha256 = sha256_file(suite_file(suite_name))
     runs = _runs(layout, grid, workers)
     here = Source(
@@ -76,7 +77,6 @@ def write_records(
         raise UserError(
             f"--results {results}: no record of suite {suite.name!r} there to pack{places}"
         )
-    digests = {job.id: job.digest for job in grid}
     records = {job: run.record for job, run in together.runs.items()}
     contents = _contents(together.runs)
     trained = {name: together.trained[name] for name in _places(layout) if name in together.trained}
@@ -127,14 +127,17 @@ def _runs(layout: Layout, grid: Sequence[Job], workers: int) -> dict[str, Run]:
     return found
 
 
-def _added(suite: Suite, directory: Path) -> Source:
-    """The records in small in a folder, checked as for a report."""
+def _added(suite: Suite, directory: Path, digests: Mapping[str, str]) -> Source:
+    """The records in small in a folder, checked as for a report; `digests` of the grid's jobs."""
     from mrp.report.frame import checked_records  # brings pandas
 
     packed = checked_records(suite, directory, "--add")
+    checked = {job.id for job in jobs(suite, packed.manifest["heads"])}
     try:
-        for record in packed.records.values():
+        for name, record in packed.records.items():
             check_record(record)
+            if name in digests and name not in checked:
+                raise ValueError(f"{name} is no job with its heads")
         return source_of(f"--add {directory}", packed)
     except DAMAGE as error:
         raise damaged_records(directory, error, "--add") from None

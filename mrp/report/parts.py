@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from mrp.grid import Job
-from mrp.report.gathering import Run
+from mrp.report.gathering import Run, inputs
 from mrp.report.records import Packed, Part
 
 logger = logging.getLogger(__name__)
@@ -22,9 +22,9 @@ WEIGHTS = "of other weights or other data than the same backbone, head or task h
 FOREIGN = "not in the suite's grid"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Source:
-    """Runs of one place.
+    """Runs of one place; equal is only the same.
 
     Attributes:
         place: the option that named it.
@@ -106,7 +106,7 @@ def put_together(grid: Sequence[Job], here: Source, others: Sequence[Source]) ->
                 if unlike := _unlike(taken[job].runs[job], run):
                     told = f"{job}: {unlike} of {_answers(run)} answers"
                     differing.setdefault(taken[job].place, []).append(told)
-            elif any(value not in known.get(key, {value}) for key, value in _inputs(run)):
+            elif any(value not in known.get(key, {value}) for key, value in inputs(run.record)):
                 left_out.setdefault(WEIGHTS, []).append(job)
             else:
                 new.append(job)
@@ -148,21 +148,9 @@ def _digest(run: Run) -> str:
     return str(run.record["job"]["digest"])
 
 
-def _inputs(run: Run) -> Iterable[tuple[tuple[str, ...], str]]:
-    """The hashes of what a job was decoded with, each by what must have the same one elsewhere."""
-    job, facts = run.record["job"], run.record["provenance"]
-    data = run.record.get("data", {})
-    hashes: list[tuple[tuple[str, ...], Any]] = [
-        (("backbone", job["backbone"]), facts.get("backbone_hash")),
-        (("head", job["backbone"], str(job["head"])), facts.get("head_hash")),
-        *((("data", task), entry["sha256"]) for task, entry in data.items()),
-    ]
-    return [(key, str(value)) for key, value in hashes if value is not None]
-
-
 def _learn(known: dict[tuple[str, ...], set[str]], runs: Iterable[Run]) -> None:
     for run in runs:
-        for key, value in _inputs(run):
+        for key, value in inputs(run.record):
             known.setdefault(key, set()).add(value)
 
 
