@@ -49,8 +49,14 @@ def read_runs(directories: Sequence[Path], workers: int = 1) -> Iterator[Run]:
     if "forkserver" in ways:
         context.set_forkserver_preload([__name__])
     with ProcessPoolExecutor(workers, mp_context=context, initializer=_begin) as pool:
+        # The workers start here, deaf to Ctrl-C from their first moment: this process sees to it.
+        mask = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
         try:
-            yield from pool.map(read_run, directories)
+            found = pool.map(read_run, directories)
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+        try:
+            yield from found
         except BrokenProcessPool:
             raise UserError(
                 "a process that read samples was killed, as when memory runs out: give --threads 1"
@@ -117,8 +123,7 @@ def _different(values: Iterable[Any]) -> list[str]:
 
 
 def _begin() -> None:
-    """A worker leaves Ctrl-C to the process that started it, and ends with it."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    """A worker ends with the process that started it."""
     threading.Thread(target=_end_with_parent, daemon=True).start()
 
 
