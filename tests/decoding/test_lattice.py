@@ -17,8 +17,6 @@ from mrp.errors import UserError
 from tests.decoding.test_lossless import Case, cases, check_counts
 from tests.tiny import MASK, tiny_backbone, tiny_head
 
-CPU = torch.device("cpu")
-
 
 def samples(case: Case, name: str, rounds: str = "exact", **options: object) -> list[Decoded]:
     backbone, head, prompts, budgets, batch_size, _ = case
@@ -81,10 +79,10 @@ def test_the_sets_are_those_with_one_window_beyond_the_first_that_is_lacking(
         lacking = held.index(False) if False in held else k
         if not any(held[lacking + window :]):
             wanted.add(sum(1 << place for place, yes in enumerate(held) if yes))
-    sets = draft_sets(k, window, CPU).tolist()
+    sets = draft_sets(k, window)
     assert sets[0] == 0
     assert sorted(sets) == sorted(wanted)
-    assert Lattice(k=max(k, 1), window=window).states == len(draft_sets(max(k, 1), window, CPU))
+    assert Lattice(k=max(k, 1), window=window).states == len(draft_sets(max(k, 1), window))
 
 
 @st.composite
@@ -116,8 +114,8 @@ def test_states_and_walk_are_as_written_down(
 ) -> None:
     mode, block, drafts, useful = case
     n, k = drafts.positions.shape
-    states, read, sets = mode.candidates(block, drafts, useful)
-    assert sets is not None
+    candidates = mode.candidates(block, drafts, useful)
+    states, read, sets = candidates.states, candidates.read, draft_sets(k, mode.window)
     seed = data.draw(st.integers(0, 1000))
     generator = torch.Generator().manual_seed(seed)
     # Picks that often are one of the drafts.
@@ -127,10 +125,10 @@ def test_states_and_walk_are_as_written_down(
         torch.cat((drafts.positions, none), 1).gather(1, number),
         torch.cat((drafts.tokens, none), 1).gather(1, number),
     )
-    at, accepted = mode.accept(picks, drafts, useful, sets)
+    at, accepted = mode.accept(picks, drafts, useful, candidates)
     for lane in range(n):
         made = {}  # the states by the drafts that they hold
-        for place, held in enumerate(sets[lane].tolist()):
+        for place, held in enumerate(sets):
             mine = frozenset(draft for draft in range(k) if held >> draft & 1)
             assert bool(read[lane, place]) == (max(mine, default=-1) < int(useful[lane]))
             made[mine] = place

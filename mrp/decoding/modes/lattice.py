@@ -25,7 +25,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cache
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 import torch
 from torch import Tensor
@@ -59,7 +59,7 @@ class Windowed(Verified):
     @property
     def states(self) -> int:
         """The sets of a round with all drafts, and the next block."""
-        return len(draft_sets(self.most, self.window, torch.device("cpu"))) + self.ahead
+        return len(draft_sets(self.most, self.window)) + self.ahead
 
     @property
     def looks_ahead(self) -> bool:
@@ -68,21 +68,19 @@ class Windowed(Verified):
 
     def candidates(self, block: Tensor, drafts: Drafts, useful: Tensor) -> Candidates:
         """The states of all sets; those that hold no more than the `useful` drafts are read."""
-        n, k = drafts.positions.shape
-        sets = draft_sets(k, self.window, block.device).expand(n, -1)
-        number = torch.arange(k, device=block.device)
+        (n, size), k = block.shape, drafts.positions.shape[1]
+        sets, number = sets_of(k, self.window, block.device), torch.arange(k, device=block.device)
         # Which draft stands at each position of the block, k where none; useless ones go aside.
-        aside = block.shape[1]
-        position = drafts.positions.masked_fill(number >= useful[:, None], aside)
-        place = block.new_full((n, aside + 1), k).scatter(1, position, number.expand(n, -1))
-        drafted = torch.nn.functional.pad(block, (0, 1)).scatter(1, position, drafts.tokens)
-        holds = (sets[:, :, None] >> place[:, None, :aside]) & 1
-        states = torch.where(holds > 0, drafted[:, None, :aside], block[:, None])
-        return Candidates(states, sets < (1 << useful)[:, None], sets)
+        position = drafts.positions.masked_fill(number >= useful[:, None], size)
+        which = block.new_full((n, size + 1), k).scatter_(1, position, number.expand(n, -1))
+        tokens = torch.nn.functional.pad(block, (0, 1)).scatter_(1, position, drafts.tokens)
+        which, tokens = which[:, :size], tokens[:, :size]
+        states = torch.where(sets.holding[which].mT, tokens[:, None], block[:, None])
+        return Candidates(states, sets.needs <= useful[:, None], Drafts(which, tokens))
 
     def verify(self, session: Session, candidates: Candidates, useful: Tensor) -> Tensor:
         """One forward of all states, and of the next block where it is looked at."""
-        states, read, _ = candidates
+        states, read = candidates.states, candidates.read
         if not self.ahead:
             return session.verify(states, read)
         may_finish = session.masked().sum(dim=1) <= useful + 1  # by all drafts and the bonus
@@ -91,38 +89,62 @@ class Windowed(Verified):
         return hidden
 
     def accept(
-        self, own: Drafts, drafts: Drafts, useful: Tensor, sets: Tensor | None
+        self, own: Drafts, drafts: Drafts, useful: Tensor, candidates: Candidates
     ) -> tuple[Tensor, Tensor]:
         """Walk from the empty set as long as the pick is a draft and leads to another set."""
-        assert sets is not None
+        assert candidates.placed is not None
         k = drafts.positions.shape[1]
-        number = torch.arange(k, device=useful.device)
-        # Which draft the backbone's own pick at each state is, [n, S, K]: one of them at most.
-        agrees = own.positions[:, :, None] == drafts.positions[:, None]
-        agrees &= own.tokens[:, :, None] == drafts.tokens[:, None]
-        agrees &= number < useful[:, None, None]
-        with_pick = sets | (agrees.long() << number).sum(dim=2)
-        # Where the walk goes from each state, [n, S]: it stays where the pick leads to no set.
-        leads = with_pick[:, :, None] == sets[:, None]  # [n, S, S]
-        stay = torch.arange(sets.shape[1], device=sets.device)
-        following = torch.where(leads.any(dim=2), leads.long().argmax(dim=2), stay)
-        at = arrival(following, k)
-        accepted = ((sets.gather(1, at[:, None]) >> number) & 1).sum(dim=1)
-        return at, accepted
+        sets, (which, tokens) = sets_of(k, self.window, useful.device), candidates.placed
+        # Which draft the backbone's own pick at each state is, [n, S], k if none.
+        agrees = tokens.gather(1, own.positions) == own.tokens
+        pick = which.gather(1, own.positions).masked_fill_(~agrees, k)
+        at = arrival(sets.onto.gather(1, pick.T).T, k)
+        return at, sets.size[at]
+
+
+class Sets(NamedTuple):
+    """The S sets that are verified, the empty one first, as tables; draft K stands for none.
+
+    holding [K + 1, S]: whether a set holds a draft. onto [S, K + 1]: the set that it is with that
+    draft, or itself where that is not one of them. needs [S]: drafts that there must be for it.
+    size [S]: drafts that it holds.
+    """
+
+    holding: Tensor
+    onto: Tensor
+    needs: Tensor
+    size: Tensor
 
 
 @cache
-def draft_sets(k: int, window: int, device: torch.device) -> Tensor:
-    """The sets of K drafts, draft i (from 0) being bit i, [S]: the empty one first.
+def sets_of(k: int, window: int, device: torch.device) -> Sets:
+    """The sets of K drafts with a window.
 
-    Made once and kept: a round is run before it is captured, and its graph reads this tensor.
+    Made once and kept: a round is run before it is captured, and its graph reads these tensors.
     """
+    sets = draft_sets(k, window)
+    number = {held: place for place, held in enumerate(sets)}
+    holding = [[held >> draft & 1 for held in sets] for draft in range(k)] + [[0] * len(sets)]
+    onto = [
+        [*(number.get(held | 1 << draft, place) for draft in range(k)), place]
+        for held, place in number.items()
+    ]
+    return Sets(
+        torch.tensor(holding, dtype=torch.bool, device=device),
+        torch.tensor(onto, device=device),
+        torch.tensor([held.bit_length() for held in sets], device=device),
+        torch.tensor([held.bit_count() for held in sets], device=device),
+    )
+
+
+def draft_sets(k: int, window: int) -> list[int]:
+    """The sets of K drafts, draft i (from 0) being bit i: the empty one first, all K last."""
     sets = [
         (beyond << (lacking + 1)) + (1 << lacking) - 1
         for lacking in range(k)
         for beyond in range(1 << min(window - 1, k - 1 - lacking))
     ]
-    return torch.tensor([*sets, (1 << k) - 1], device=device)
+    return [*sets, (1 << k) - 1]
 
 
 @dataclass(frozen=True)

@@ -41,13 +41,13 @@ class Drafts(NamedTuple):
 class Candidates(NamedTuple):
     """States of the blocks to be verified, the first of each being the block as it is.
 
-    states [n, S, B]: ids. read [n, S]: which of them may be arrived at. sets [n, S]: which drafts
-    each one holds, draft i being bit i; None where the states are a chain.
+    states [n, S, B]: ids. read [n, S]: which of them may be arrived at. placed [n, B] each: where
+    they are no chain, which draft stands at a position, K if none, and the token there.
     """
 
     states: Tensor
     read: Tensor
-    sets: Tensor | None = None
+    placed: Drafts | None = None
 
 
 @dataclass(frozen=True)
@@ -113,7 +113,7 @@ class Verified(Mode):
         first = picks.capped(self.cap).best()[..., None]
         own = Drafts(first.squeeze(2), picks.tokens.gather(2, first).squeeze(2))
         # Accept.
-        at, accepted = self.accept(own, drafts, useful, candidates.sets)
+        at, accepted = self.accept(own, drafts, useful, candidates)
         session.count("proposed", useful)
         session.count("accepted", accepted)
         # Commit.
@@ -134,11 +134,11 @@ class Verified(Mode):
         return session.verify(candidates.states, candidates.read)
 
     def accept(
-        self, own: Drafts, drafts: Drafts, useful: Tensor, sets: Tensor | None
+        self, own: Drafts, drafts: Drafts, useful: Tensor, candidates: Candidates
     ) -> tuple[Tensor, Tensor]:
         """The state that is arrived at and how many drafts it holds, [n] each: the same in a chain.
 
-        `own`: the backbone's picks at each state; `sets`: as `candidates` returned it.
+        `own`: the backbone's picks at each state.
         """
         k = drafts.positions.shape[1]
         # Its pick at C(k) against draft k + 1, which stands in column k.
