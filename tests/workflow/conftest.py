@@ -9,13 +9,13 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
 import yaml
 
-from tests.workflow.planner import dry_run
+from tests import forks
 
 SOURCE = Path(__file__).parents[2]
 PARTS = ("Snakefile", "environment.yml", "config", "mrp", "profiles", "workflow")
@@ -27,6 +27,7 @@ class Repo:
 
     path: Path
     extra: tuple[tuple[str, str], ...] = ()  # further environment variables
+    forked: bool = False  # its jobs are forks, less the time for imports (tests.forks)
 
     def command(
         self, *arguments: str, suite: str = "micro", config: tuple[str, ...] = ()
@@ -51,8 +52,8 @@ class Repo:
         """Run the workflow; stdout and stderr come together."""
         command = self.command(*targets, suite=suite, config=config)
         command[3:3] = options
-        if {"-n", "--lint"} & {*options}:
-            return dry_run(command[3:], self.path, self.environment())
+        if self.forked or {"-n", "--lint"} & {*options}:
+            return forks.snakemake(command[3:], self.path, self.environment(), self.forked)
         return subprocess.run(
             command,
             cwd=self.path,
@@ -113,7 +114,10 @@ def copy_repo(to: Path) -> Repo:
 
 
 def finished_copy(
-    factory: pytest.TempPathFactory, suite: str, prepare: Callable[[Path], None] | None = None
+    factory: pytest.TempPathFactory,
+    suite: str,
+    prepare: Callable[[Path], None] | None = None,
+    forked: bool = False,
 ) -> Repo:
     """A copy in which `suite` ran to its end, made once; `prepare` is given its folder before."""
     shared = factory.getbasetemp()
@@ -128,14 +132,14 @@ def finished_copy(
         repo = copy_repo(place)
         if prepare is not None:
             prepare(place)
-        done = repo.run(suite=suite)
+        done = replace(repo, forked=forked).run(suite=suite)
         assert done.returncode == 0, done.stdout
         return repo
 
 
 @pytest.fixture(scope="session")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Repo:
-    """A copy in which the micro suite ran to its end. Not to be changed."""
+    """A copy in which the micro suite ran to its end, as a user runs it. Not to be changed."""
     return finished_copy(tmp_path_factory, "micro")
 
 
@@ -143,7 +147,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Repo:
 def repo(finished: Repo, tmp_path: Path) -> Repo:
     """A finished copy of the test's own, with all times and metadata as they were."""
     shutil.copytree(finished.path, tmp_path / "repo", symlinks=True)
-    return Repo(tmp_path / "repo")
+    return Repo(tmp_path / "repo", forked=True)
 
 
 @pytest.fixture

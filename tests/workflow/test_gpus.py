@@ -6,14 +6,14 @@ import re
 
 import pytest
 
+from tests import forks
 from tests.workflow.conftest import Repo
-from tests.workflow.planner import dry_run
 
 
 def plan(repo: Repo, visible: int, *words: str) -> tuple[int, str]:
     """Exit code and output of a dry run with this many pretended GPUs."""
     environment = {**repo.environment(), "MRP_FAKE_GPUS": str(visible)}
-    done = dry_run(["-n", "-p", *words], repo.path, environment)
+    done = forks.snakemake(["-n", "-p", *words], repo.path, environment)
     return done.returncode, done.stdout
 
 

@@ -113,7 +113,7 @@ def prepare(folder: Path) -> None:
 @pytest.fixture(scope="module")
 def smoke(tmp_path_factory: pytest.TempPathFactory) -> Repo:
     """A copy in which paper_smoke ran to its end. Not to be changed."""
-    return finished_copy(tmp_path_factory, "paper_smoke", prepare)
+    return finished_copy(tmp_path_factory, "paper_smoke", prepare, forked=True)
 
 
 def samples(repo: Repo, job: str, suite: str = "paper_smoke") -> list[dict[str, Any]]:

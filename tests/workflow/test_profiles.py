@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 import yaml
 
+from tests import forks
 from tests.workflow.conftest import SOURCE, Repo
-from tests.workflow.planner import dry_run
 
 PROFILES = SOURCE / "profiles"
 PLUGINS = {
@@ -52,7 +52,7 @@ def test_the_plan_is_the_local_one_with_gpus(profile: str, fresh: Repo) -> None:
         pytest.skip("pip install 'mrp[cluster]'")
     environment = {**fresh.environment(), "MRP_FAKE_GPUS": "0"}
     options = f"-n -p --profile profiles/{profile} --config suite=micro gpus_per_training=2"
-    done = dry_run(options.split(), fresh.path, environment)
+    done = forks.snakemake(options.split(), fresh.path, environment)
     said = done.stdout
     assert done.returncode == 0, said
     jobs = re.findall(r"^Job \d+: (.*?)(?: \(progress.*)?$", said, re.MULTILINE)
