@@ -14,25 +14,30 @@ Case = tuple[Backbone, Head, list[list[int]], list[int], int, int]
 
 
 @st.composite
-def cases(draw: st.DrawFn) -> tuple[Backbone, Head, list[list[int]], list[int], int, int]:
-    """A random model, prompts that end anywhere in a block, budgets, a batch size and K."""
+def cases(
+    draw: st.DrawFn, layers: int = 3, prompts: int = 6, blocks: int = 3
+) -> tuple[Backbone, Head, list[list[int]], list[int], int, int]:
+    """A random model, prompts that end anywhere in a block, budgets, a batch size and K.
+
+    At most so many layers, prompts, and blocks of a budget.
+    """
     block = draw(st.sampled_from([2, 4, 8, 16]))
     seed = draw(st.integers(0, 10_000))
     backbone = tiny_backbone(
-        seed, block, VOCABULARY, layers=draw(st.integers(1, 3)), ends=draw(st.booleans())
+        seed, block, VOCABULARY, layers=draw(st.integers(1, layers)), ends=draw(st.booleans())
     )
     head = tiny_head(
         backbone, seed + 1, draw(st.integers(1, 2)), draw(st.sampled_from(["residual", "direct"]))
     )
     tokens = st.integers(3, VOCABULARY - 1)
-    prompts = draw(
-        st.lists(st.lists(tokens, min_size=1, max_size=2 * block + 3), min_size=1, max_size=6)
+    texts = draw(
+        st.lists(st.lists(tokens, min_size=1, max_size=2 * block + 3), min_size=1, max_size=prompts)
     )
-    budgets = [draw(st.integers(1, 3 * block)) for _ in prompts]
+    budgets = [draw(st.integers(1, blocks * block)) for _ in texts]
     return (
         backbone,
         head,
-        prompts,
+        texts,
         budgets,
         draw(st.integers(1, 5)),
         draw(st.integers(1, block - 1)),
