@@ -46,10 +46,10 @@ def hostile_programs() -> list[Hostile]:
         *(Hostile(name, source) for name, source in CHEATS.items()),
         *(Hostile(name, source) for name, source in PROBES.items()),
         *(
-            Hostile(name, source, "assert list(f(1)) == 2", 0.7, ("timeout",))
+            Hostile(name, source, "assert list(f(1)) == 2", 0.4, ("timeout",))
             for name, source in ENDLESS.items()
         ),
-        *(Hostile(name, source, ends=explosions, timeout=2) for name, source in EXPLOSIONS.items()),
+        *(Hostile(name, source, ends=explosions, timeout=1) for name, source in EXPLOSIONS.items()),
         Hostile(
             "the tests' loop is ended",
             "def f(x):\n    raise StopIteration",

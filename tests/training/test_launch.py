@@ -24,7 +24,7 @@ from mrp.training import loop
 from mrp.training.backbone import train_backbone
 from mrp.training.head import train_head
 from tests.training.test_commands import suite  # noqa: F401 (a fixture)
-from tests.training.test_loop import BACKBONE, DATA, HEAD, finish, rows_of, start
+from tests.training.test_loop import BACKBONE, DATA, HEAD, finish, launched, rows_of, start
 
 SETTINGS = replace(BACKBONE, steps=20)
 
@@ -115,12 +115,12 @@ def test_a_killed_worker_ends_all_and_the_run_goes_on_in_another_number(
     assert [row["step"] for row in rows_of(out)] == [row["step"] for row in rows_of(backbone)]
 
 
-def test_a_workers_own_error_is_raised_once(tmp_path: Path) -> None:
+def test_a_workers_own_error_is_raised_once(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     settings = asdict(replace(SETTINGS, lr=1e30, warmup=0))
-    process = start("backbone", settings, tmp_path, None, {}, processes=2)
-    _, errors = process.communicate(timeout=60)
-    assert process.returncode == 2
-    (line,) = errors.splitlines()
+    assert launched("backbone", settings, tmp_path, None) == 2
+    (line,) = capfd.readouterr().err.splitlines()
     assert line.startswith("mrp: error: the loss is not finite at step ")
 
 

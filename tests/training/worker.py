@@ -41,9 +41,9 @@ def train(
         train_head(HeadTraining(**settings), backbone, out_dir, device, data, restart)
 
 
-def main() -> int:
-    """Arguments as one JSON list: kind, settings, out directory, backbone directory, processes."""
-    kind, settings, out, backbone, processes = json.loads(sys.argv[1])
+def main(arguments: list[Any]) -> int:
+    """Kind, settings, out directory, backbone directory, processes; the exit code."""
+    kind, settings, out, backbone, processes = arguments
     device = "cpu"
     if processes > 1:
         # Pretended GPUs of this run's own; what trains on one computes on the CPU.
@@ -63,4 +63,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(json.loads(sys.argv[1])))
