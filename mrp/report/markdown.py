@@ -253,9 +253,10 @@ def _one_by_one(findings: Sequence[Finding]) -> Iterator[str]:
     yield "## Claim by claim"
     yield ""
     yield (
-        "Numbers are means over a backbone's tasks, with bootstrap intervals over problems; times "
-        "carry the interval of their paired measurement. An accuracy of 0 or 100 % has Wilson's "
-        f"interval, and a difference that fewer than {FEW} problems all share decides nothing."
+        "Numbers are arithmetic means over a backbone's tasks, with bootstrap intervals over "
+        "problems; times carry the interval of their paired measurement. An accuracy of 0 or 100 % "
+        f"has Wilson's interval, and a difference that fewer than {FEW} problems all share decides "
+        "nothing."
     )
     yield ""
     yield from (line for finding in _papers(findings) for line in _one(finding))

@@ -73,7 +73,8 @@ def headline(rows: pd.DataFrame) -> Drawing:
         panel.tick_params(labelleft=panel is right[0])
     right[0].set_ylabel("accuracy, %")
     tasks = ", ".join(dict.fromkeys(place.task.removeprefix("mrp_") for place in found))
-    note = f"Means over {tasks}, with 95 % intervals. Dotted: static. Bold: gain in points."
+    means = f"Arithmetic means over {tasks}, with 95 % intervals."
+    note = f"{means} Dotted: static. Bold: gain in points."
     style.legend(figure, handles, note)
     return Drawing(figure, pd.DataFrame(numbers))
 
@@ -113,7 +114,7 @@ def _best(rows: pd.DataFrame, measure: str) -> pd.Series[Any] | None:
     groups = split(rows, ["head", *OPTIONS])
     most = max(len(part) for part in groups)
     full = [part for part in groups if len(part) == most]
-    return max(full, key=lambda part: float(np.log(part[measure].clip(1e-9)).mean())).iloc[0]
+    return max(full, key=lambda part: float(part[measure].mean())).iloc[0]
 
 
 def _bars(
@@ -135,7 +136,7 @@ def _bars(
             if found.empty:
                 _note(panel, "no record", (0.0, y), colour)
                 continue
-            tpf, time = geometric_mean(found, "tpf"), geometric_mean(found, "time_ratio")
+            tpf, time = _mean(found, "tpf"), _mean(found, "time_ratio")
             texts = []
             for name, value in (("time_ratio", time), ("tpf", tpf)):
                 if value is None:
@@ -173,15 +174,17 @@ def _note(panel: Any, text: str, at: tuple[float, float], colour: Any) -> None:
     )
 
 
-def geometric_mean(rows: pd.DataFrame, measure: str) -> Estimate | None:
-    """Mean of ratios over independent tasks; the interval is normal in logarithms."""
+def _mean(rows: pd.DataFrame, measure: str) -> Estimate | None:
+    """Arithmetic mean over tasks, as in the tables; the interval is of independent tasks."""
     rows = rows.dropna(subset=[measure])
     if rows.empty:
         return None
-    mean = float(np.log(rows[measure]).mean())
-    spans = np.log(rows[f"{measure}_high"]) - np.log(rows[f"{measure}_low"])
-    half = math.sqrt(float((spans**2).sum())) / 2 / len(rows)
-    return Estimate(*(math.exp(mean + shift) for shift in (0.0, -half, half)))
+    value = float(rows[measure].mean())
+    down, up = (
+        math.sqrt(float(((rows[measure] - rows[f"{measure}_{end}"]) ** 2).sum())) / len(rows)
+        for end in ("low", "high")
+    )
+    return Estimate(value, value - down, value + up)
 
 
 # ---- right: accuracy -----------------------------------------------------------------------------
@@ -248,13 +251,11 @@ def _means(same: Sequence[Curve], tasks: int) -> pd.DataFrame:
     for tau, part in rows.groupby("tau"):
         if len(part) < tasks:
             continue
-        value = float(part["accuracy"].mean())
-        down, up = (
-            math.sqrt(float(((part["accuracy"] - part[f"accuracy_{end}"]) ** 2).sum())) / len(part)
-            for end in ("low", "high")
-        )
-        ends = {"accuracy_low": value - down, "accuracy_high": value + up}
-        means.append({"mode": part["mode"].iloc[0], "tau": tau, "accuracy": value, **ends})
+        mean = _mean(part, "accuracy")
+        if mean is None:
+            continue
+        ends = {"accuracy_low": mean.low, "accuracy_high": mean.high}
+        means.append({"mode": part["mode"].iloc[0], "tau": tau, "accuracy": mean.value, **ends})
     return pd.DataFrame(means)
 
 
