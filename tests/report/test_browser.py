@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import base64
 import csv
 import importlib.resources
 import io
 import os
 import re
 import shutil
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -146,6 +148,78 @@ def test_other_modes_are_found_by_filter_and_by_words(page: webdriver.Chrome) ->
     search.send_keys("WINO")
     assert column(page, "others", "At") == [["τ = 0.5", "τ = 0.7"]] * 2
     assert [len(group) for group in column(page, "lossy", "Runs")] == [1]
+
+
+def test_words_find_modes_that_no_label_names(page: webdriver.Chrome) -> None:
+    everything = column(page, "direct", "K")
+    search = page.find_element(By.CSS_SELECTOR, "#filters input[type=search]")
+    search.send_keys("direct")
+    assert column(page, "direct", "K") == everything
+    assert column(page, "remask", "Accuracy") == []
+    search.clear()
+    for word in ("Self_Speculative", "self-speculative"):
+        search.send_keys(word)
+        assert column(page, "direct", "K") == []
+        assert column(page, "speculative", "K") == [["1", "2", "3", "4"]] * 2
+        search.clear()
+
+
+def test_tables_without_rows_go_and_are_counted(page: webdriver.Chrome) -> None:
+    sections = page.find_elements(By.CSS_SELECTOR, "main section:has(table)")
+    says = page.find_element(By.ID, "emptied")
+    assert not says.is_displayed()
+    choose(page, "mode", "wino")
+    left = [section.get_attribute("id") for section in sections if section.is_displayed()]
+    assert left == ["others", "lossy"]
+    assert says.text == f"{len(sections) - 2} tables without such a row are hidden."
+    links = page.find_elements(By.CSS_SELECTOR, "nav a")
+    assert [link.text[0] for link in links if link.is_displayed()][:3] == ["5", "7", "W"]
+    page.find_element(By.CSS_SELECTOR, "#filters input[type=search]").send_keys("nowhere")
+    assert says.text == "No table has such a row."
+    page.find_element(By.CSS_SELECTOR, "#filters button").click()
+    assert all(section.is_displayed() for section in sections)
+    assert not says.is_displayed()
+
+
+# How far things stick out: of the page, of tables' own areas, and of the cells with runs' names.
+STICKS_OUT = """
+const out = element => element.scrollWidth - element.clientWidth;
+const areas = [...document.querySelectorAll(".scroll")];
+return [out(document.documentElement), Math.max(...areas.map(out)),
+  Math.max(...[...document.querySelectorAll(".scroll th[scope=row]")].map(cell =>
+    Math.max(...[...cell.children].map(e => e.getBoundingClientRect().right)) -
+    cell.getBoundingClientRect().right))];
+"""
+
+
+@pytest.mark.parametrize("which", ["tables.html", "embedded/html/index.html"])
+def test_nothing_sticks_out_at_any_width(
+    browser: webdriver.Chrome, results: Path, which: str
+) -> None:
+    browser.get((results / which).as_uri())
+    for width in (1280, 1184, 800, 400):
+        size = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": False}
+        browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+        page, areas, names = browser.execute_script(STICKS_OUT)
+        assert page == 0, width
+        assert names <= 0, width
+        assert areas == 0 or (width < 1184 and which == "tables.html"), width
+    browser.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+
+
+@pytest.mark.skipif(shutil.which("pdftotext") is None, reason="needs pdftotext")
+def test_heads_of_tables_stand_on_every_printed_page(
+    page: webdriver.Chrome, tmp_path: Path
+) -> None:
+    choose(page, "mode", "direct")
+    printed = page.execute_cdp_cmd("Page.printToPDF", {"preferCSSPageSize": True})["data"]
+    (tmp_path / "page.pdf").write_bytes(base64.b64decode(printed))
+    command = ["pdftotext", "-layout", str(tmp_path / "page.pdf"), "-"]
+    text = subprocess.run(command, capture_output=True, check=True, text=True).stdout
+    head, row = "Drafts from", r"^ *\S+ +(?:residual|direct)(?:, chained)? +[1-4] +\d"
+    pages = [part for part in text.split("\f") if re.search(row, part, re.MULTILINE)]
+    assert len(pages) > 1
+    assert all(head in part for part in pages)
 
 
 def copied(page: webdriver.Chrome, name: str, form: str) -> str:

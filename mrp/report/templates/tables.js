@@ -4,7 +4,7 @@ const JOBS = JSON.parse(document.getElementById("jobs").textContent);
 const SPECIAL = JSON.parse(document.getElementById("special").textContent); // what TeX wants escaped
 const FACETS = ["backbone", "task", "mode", "head", "K", "\u03c4"];
 const chosen = Object.fromEntries(FACETS.map(name => [name, ""]));
-let sought = []; // words that a shown row has in its labels or its group's title
+let sought = []; // words that a shown row has in its labels, its group's title or its runs' facets
 const tables = [...document.querySelectorAll("main section table")];
 
 function element(name, attributes, ...children) {
@@ -21,8 +21,9 @@ const rowsOf = body => [...body.rows].filter(row => !row.classList.contains("gro
 const jobsOf = row => [...new Set([row.dataset.jobs ?? "", ...[...row.querySelectorAll("[data-job]")]
   .map(cell => cell.dataset.job)].flatMap(jobs => jobs.split(" ")))];
 
-// ---- filter: a row stays if one of its jobs has every chosen value and its labels all words that
-// are sought; the baseline always stays. Means over tasks stay whatever the task, and do not count --
+// ---- filter: a row stays if one of its jobs has every chosen value, and all words that are sought
+// stand in its labels or are one of its jobs' mode and head; the baseline always stays. Means over
+// tasks stay whatever the task, and do not count. A table without any row goes, heading and all -----
 
 function matches(job) {
   return FACETS.slice(2).every(name => !chosen[name] || JOBS[job]?.[name] === chosen[name]);
@@ -30,8 +31,18 @@ function matches(job) {
 
 function labelled(row, title) {
   const cells = [...row.querySelectorAll("th, td.label")].map(cell => cell.textContent);
-  const text = [title, ...cells].join(" ").toLowerCase();
+  const runs = jobsOf(row).flatMap(job => [JOBS[job]?.mode, JOBS[job]?.head]).filter(Boolean);
+  const names = [...new Set(runs)].flatMap(name => [name, name.replaceAll("_", "-")]);
+  const text = [title, ...cells, ...names].join(" ").toLowerCase();
   return sought.every(word => text.includes(word));
+}
+
+function emptied(table) { // hide its section, and what leads there
+  const section = table.closest("section");
+  section.hidden = bodies(table).every(body => body.hidden);
+  const links = [...document.querySelectorAll("nav a")];
+  links.find(link => link.hash === `#${section.id}`).hidden = section.hidden;
+  return section.hidden;
 }
 
 function filter() {
@@ -56,6 +67,9 @@ function filter() {
     }
   }
   document.getElementById("shown").textContent = `${shown} of ${all} rows`;
+  const gone = tables.filter(emptied).length;
+  document.getElementById("emptied").textContent = gone === 0 ? "" : gone === tables.length ?
+    "No table has such a row." : `${gone} table${gone === 1 ? "" : "s"} without such a row ${gone === 1 ? "is" : "are"} hidden.`;
 }
 
 function filters() {
@@ -90,7 +104,7 @@ function filters() {
       bar.querySelectorAll("select").forEach(select => { select.value = ""; });
       filter();
     },
-  }, "show all"), element("output", { id: "shown" }));
+  }, "show all"), element("output", { id: "shown" }), element("output", { id: "emptied" }));
   bar.hidden = false;
 }
 
