@@ -13,7 +13,17 @@ import torch
 
 from mrp.decoding.graphs import FixedRounds, GraphRounds
 from mrp.decoding.modes import Mode
-from mrp.decoding.pace import PLAIN, Pace, always, useful_drafts
+from mrp.decoding.pace import (
+    CAPTURE,
+    HEAD,
+    KEEP,
+    PLAIN,
+    Kind,
+    Pace,
+    lanes_size,
+    nothing,
+    useful_drafts,
+)
 from mrp.decoding.rounds import ExactRounds
 from mrp.decoding.sample import Decoded, Sample
 from mrp.decoding.session import Choose, Session, choose_forwards
@@ -245,20 +255,41 @@ class Batch:
     def round(self) -> None:
         """One round of the mode, with the blocks to be stored riding along."""
         open_, fresh = [s.open for s in self.samples], [s.fresh for s in self.samples]
-        rounds, stores, waiting = self.rounds, self.stores, self.waiting
-        self.pace.ready = lambda plan: rounds.ready(plan, stores, waiting)
+        self.pace.preparations = self._preparations
         self.plan = self.mode.plan(open_, fresh, self.pace)
-        self.pace.ready = always  # it outlives the session, and would keep it alive
+        self.pace.preparations = nothing  # it outlives the session, and would keep it alive
         self.useful = useful_drafts(open_, fresh, self.plan)
         self.clock.rounds.append(self.plan)
-        ready, begin = rounds.ready(self.plan, stores, waiting), time.perf_counter()
-        unread = rounds.run(self.plan, stores, waiting)
-        if not ready:
-            self.clock.spoilt = True
-            self.pace.captured(self.session.n, self.plan, time.perf_counter() - begin)
+        kinds, begin = self._preparations(self.plan), time.perf_counter()
+        self.clock.spoilt |= bool(kinds)
+        if kinds and kinds[0][0] == HEAD:
+            self.rounds.catch_up(self.waiting)
+            self.waiting, read = [], time.perf_counter()
+            self.pace.prepared(kinds.pop(0), self.plan, read - begin)
+            begin = read
+        unread = self.rounds.run(self.plan, self.stores, self.waiting)
+        if kinds:
+            self.pace.prepared(kinds[0], self.plan, time.perf_counter() - begin)
         waiting = self.waiting if "waiting" in unread else []
         self.waiting = waiting + (self.stores if "stores" in unread else [])
         self.stores = []
+
+    def _preparations(self, plan: int) -> list[Kind]:
+        """What a round of this plan has to prepare first.
+
+        The head reads blocks that wait for it where they are too many to ride along, or where the
+        round was captured without them only; a round of a new shape is captured.
+        """
+        ready, waiting, kinds = self.rounds.ready, self.waiting, list[Kind]()
+        capture = CAPTURE, lanes_size(self.session.n), plan
+        if plan >= KEEP and waiting:
+            alone = not ready(plan, self.stores, waiting) and ready(plan, self.stores, [])
+            if len(waiting) > self.session.slots or (alone and not self.pace.affords(capture)):
+                kinds.append((HEAD, lanes_size(len(waiting))))
+                waiting = []
+        if not ready(plan, self.stores, waiting):
+            kinds.append(capture)
+        return kinds
 
     def settle(self, stop: StopCheck | None) -> list[Decoded]:
         """Hand out the samples whose last block is finished; the others go on.
@@ -275,7 +306,10 @@ class Batch:
         seconds = self.clock.stop()
         masked = (board[:, 0] == self.session.mask_id).sum(dim=1).tolist()
         gained = [sample.open - left for sample, left in zip(self.samples, masked, strict=True)]
-        self.pace.observe(self.useful, self.clock.rounds, seconds, gained)
+        for sample, tokens in zip(self.samples, gained, strict=True):
+            sample.ahead |= tokens > 1
+        strayed = len(self.samples) > 1 and any(sample.ahead for sample in self.samples)
+        self.pace.observe(self.useful, self.clock.rounds, seconds, gained, strayed)
         rounds = len(self.clock.rounds)  # lanes are only refilled after a look: all were in them
         self.clock = Clock()
         done = []

@@ -36,7 +36,7 @@ class ExactRounds:
             Which of "stores", "waiting" the head has not read at its end either.
         """
         if plan >= 0 and len(waiting) > self.session.slots:
-            self._catch_up(waiting)
+            self.catch_up(waiting)
             waiting = []
         if waiting and plan <= 0:  # no head pass to ride along in
             return self._run(plan, stores, [], []) | {"waiting"}
@@ -63,8 +63,8 @@ class ExactRounds:
                 buffer[: len(numbers)] = torch.tensor(numbers, device=session.device)
         return session.round(self.mode, plan, len(stores), len(waiting))
 
-    def _catch_up(self, waiting: list[int]) -> None:
-        """Let the head read more blocks than can ride along in a round."""
+    def catch_up(self, waiting: list[int]) -> None:
+        """Let the head read blocks that do not ride along in a round, being too many or so."""
         session = self.session
         assert session.history is not None
         every = torch.tensor((waiting, blocks_back(waiting, [])), device=session.device)

@@ -78,6 +78,7 @@ class Sample:
         self.prefilled = len(prompt) >= block
         self.open = block - self.tail  # masked positions of the current block
         self.fresh = True  # whether the session keeps nothing from that block's last round
+        self.ahead = False  # whether a round ever revealed more than one token of it
         self.blocks = 0  # finished ones
         self.rounds = 0  # of the current block, up to the last look at the device
         self.ids: list[int] = []
