@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -10,9 +10,17 @@ import pandas as pd
 
 from mrp.report import cells
 from mrp.report.cells import Cell, Column, Group, Row, RowSeries, Table
-from mrp.report.comparisons import reference, select
-from mrp.report.pooling import knob_values
+from mrp.report.comparisons import select
+from mrp.report.pooling import knob_values, split
 from mrp.report.settings import KNOBS, setting_name
+from mrp.report.singles import (
+    by_place,
+    head_labels,
+    remask_label,
+    run_chips,
+    static_note,
+    static_rows,
+)
 from mrp.report.verdicts import with_verdicts
 from mrp.schema import OPTIONS
 
@@ -68,20 +76,20 @@ def _residual_or_direct(rows: pd.DataFrame) -> Table:
     """Accuracy of direct decoding over K: a row a head, a column a K, and the no-head control."""
     ks = sorted({int(k) for k in select(rows, mode="direct")["k"]})
     groups = []
-    for title, cell in _cells(rows):
+    for title, cell in by_place(rows):
         direct = select(cell, mode="direct")
         if direct.empty:
             continue
         built = [
-            Row(_head_labels(by_k.iloc[0]), tuple(_at_k(by_k, k) for k in ks), starts=True)
-            for by_k in _by(direct, BESIDE_K)
+            Row(head_labels(by_k.iloc[0]), tuple(_at_k(by_k, k) for k in ks), starts=True)
+            for by_k in split(direct, BESIDE_K)
         ]
         controls = tuple(_control_cell(cell, direct, k) for k in ks)
         if any(control.text for control in controls):
             label = Cell("no head", "several reveals a step")
             built.append(Row((label, Cell("control")), controls, starts=True))
         better = ["high"] * len(ks)
-        groups.append(Group(title, _static_note(cell), cells.mark_best(built, better)))
+        groups.append(Group(title, static_note(cell), cells.mark_best(built, better)))
     return Table(
         "residual-or-direct",
         "Residual or direct objective",
@@ -198,14 +206,14 @@ def _by_head(
 ) -> Table:
     """A row for each head and K, below static's."""
     groups = []
-    for name, cell in _cells(rows):
+    for name, cell in by_place(rows):
         mine = cell[cell["mode"].isin(modes)]
         if mine.empty:
             continue
-        built = _static_row(cell, columns, 3, mine["cap"].dropna())
-        for by_k in _by(mine, ["mode", *BESIDE_K]):
+        built = static_rows(cell, columns, 3, mine["cap"].dropna())
+        for by_k in split(mine, ["mode", *BESIDE_K]):
             for number, (_, row) in enumerate(by_k.sort_values("k").iterrows()):
-                names = _head_labels(row)
+                names = head_labels(row)
                 labels = (
                     *(cells.again(names) if number else names),
                     Cell(cells.lookahead(row["k"])),
@@ -241,11 +249,11 @@ def _remask(rows: pd.DataFrame) -> Table:
         *(HEAD, TIME),
     ]
     groups = []
-    for name, cell in _cells(rows):
+    for name, cell in by_place(rows):
         mine = cell[cell["mode"].isin(("dynamic", "remask"))]
         if mine.empty:
             continue
-        built = _static_row(cell, columns, labels=2)
+        built = static_rows(cell, columns, labels=2)
         for tau in sorted(set(mine["tau"])):
             for number, (_, row) in enumerate(select(mine, tau=tau).iterrows()):
                 at = Cell(f"{tau:g}", tone="again" if number else "")
@@ -268,18 +276,6 @@ def _remask(rows: pd.DataFrame) -> Table:
         "that half masked (halves); it masks a token again whose corrected confidence is below τ, "
         "or below the number given, or, by the other rule, whose correction |W r| is above δ.",
     )
-
-
-def remask_label(row: RowSeries) -> Cell:
-    """Which mode a row of the remask table is, and which variant of it."""
-    if row["mode"] != "remask":
-        return Cell(str(row["mode"]))
-    rule = f"|W r| > {row['delta']:g}" if row["rule"] == "residual" else "confidence"
-    if not pd.isna(row["floor"]) and row["floor"]:
-        rule += f" {row['floor']:g}"
-    read = "halves" if row["passes"] == "halves" else f"{row['condition']} ids"
-    own = ", ".join([read, rule, *_alone(row)])
-    return Cell(f"remask, {row['head']}", own, chips=_source(row))
 
 
 def _gain(name: str, lacking: str) -> Any:
@@ -312,15 +308,15 @@ def _others(rows: pd.DataFrame) -> Table:
         *(TPF, TPF_END, FORWARDS, HEAD, TIME),
     ]
     groups = []
-    for name, cell in _cells(rows):
+    for name, cell in by_place(rows):
         reference_row = cell["mode"].eq("static") & cell["steps"].isna() & cell["cap"].eq(1)
         mine = cell[~cell["mode"].isin(IN_PAPER) & ~reference_row]
         if mine.empty:
             continue
-        built = _static_row(cell, columns, labels=2)
-        for part in _by(mine, ["mode", "head", *(n for n in OPTIONS if n not in KNOBS)]):
+        built = static_rows(cell, columns, labels=2)
+        for part in split(mine, ["mode", "head", *(n for n in OPTIONS if n not in KNOBS)]):
             for number, (_, row) in enumerate(part.iterrows()):
-                way = Cell(setting_name(row), chips=_source(row), tone="again" if number else "")
+                way = Cell(setting_name(row), chips=run_chips(row), tone="again" if number else "")
                 at = Cell(knob_values(row.to_frame().T))
                 built.append(cells.number_row(row, (way, at), columns, starts=number == 0))
         groups.append(Group(name, "", cells.mark_best(built, [c.better for c in columns])))
@@ -335,71 +331,6 @@ def _others(rows: pd.DataFrame) -> Table:
         (("Way", ""), ("At", ""), *((column.label, column.unit) for column in columns)),
         tuple(groups),
     )
-
-
-# ---- parts ---------------------------------------------------------------------------------------
-
-
-def _cells(rows: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame]]:
-    """The rows of each backbone and task, in the suite's order, with a title."""
-    for cell in _by(rows, ["backbone", "task"]):
-        yield f"{cell['backbone'].iloc[0]} · {cell['task'].iloc[0]}", cell
-
-
-def _by(rows: pd.DataFrame, columns: list[str]) -> list[pd.DataFrame]:
-    """Rows split by the values of columns, in order of first appearance."""
-    return [part for _, part in rows.groupby(columns, sort=False, dropna=False)]
-
-
-def _head_labels(row: RowSeries) -> tuple[Cell, Cell]:
-    """Which head a row used, and what it was trained for."""
-    if pd.isna(row["head"]):
-        return Cell("no head", str(row["mode"]).replace("_", "-")), cells.none(cells.DASH)
-    own = []
-    if not pd.isna(row["scale"]) and row["scale"] != 1:
-        own.append(f"correction {cells.TIMES} {row['scale']:g}")
-    if not pd.isna(row["shortlist"]) and row["shortlist"]:
-        own.append(f"shortlist of {row['shortlist']:.0f}")
-    if not pd.isna(row["cap"]) and row["cap"] != 1:
-        own.append(f"cap {row['cap']:g}")
-    own += _alone(row)
-    objective = "direct" if row["head_variant"] == "direct" else "residual"
-    chained = ", chained" if row["head_variant"] == "k2" else ""
-    return Cell(str(row["head"]), ", ".join(own), chips=_source(row)), Cell(objective + chained)
-
-
-def _alone(row: RowSeries) -> list[str]:
-    """Whether the head saw the current block alone, in words."""
-    return [] if pd.isna(row["prefix"]) or row["prefix"] else ["head without prefix"]
-
-
-def _source(row: RowSeries) -> tuple[str, ...]:
-    return ("trained here",) if row["trained_here"] else ()
-
-
-def _static_row(
-    cell: pd.DataFrame, columns: Sequence[Column], labels: int, caps: Iterable[float] = ()
-) -> list[Row]:
-    """Static's row as a reference, if the suite has it; with each of these caps, too."""
-    found = select(cell, mode="static", steps=None)
-    found = found[found["cap"].isin({1.0, *caps})]
-    return [
-        cells.number_row(
-            row, (Cell(setting_name(row)), *[Cell("")] * (labels - 1)), columns, reference=True
-        )
-        for _, row in found.iterrows()
-    ]
-
-
-def _static_note(cell: pd.DataFrame) -> str:
-    """Static's accuracy in a line."""
-    planned = reference(cell)
-    row = reference(select(cell, status="done"))
-    if row is None:
-        failed = planned is not None and planned["status"] == "failed"
-        return "static failed" if failed else "static was not run"
-    shown = cells.accuracy(row)
-    return f"static {shown.text} % ({shown.detail}) at TPF {row['tpf']:.2f}"
 
 
 def _paper(

@@ -7,7 +7,8 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from mrp.report.tables import BESIDE_K, remask_label
+from mrp.report.singles import remask_label
+from mrp.report.tables import BESIDE_K
 from mrp.schema import OPTIONS
 
 
