@@ -262,7 +262,7 @@ class Batch:
         self.clock.rounds.append(self.plan)
         kinds, begin = self._preparations(self.plan), time.perf_counter()
         self.clock.spoilt |= bool(kinds)
-        if kinds and kinds[0][0] == HEAD:
+        if kinds and kinds[0].what == HEAD:
             self.rounds.catch_up(self.waiting)
             self.waiting, read = [], time.perf_counter()
             self.pace.prepared(kinds.pop(0), self.plan, read - begin)
@@ -281,11 +281,11 @@ class Batch:
         round was captured without them only; a round of a new shape is captured.
         """
         ready, waiting, kinds = self.rounds.ready, self.waiting, list[Kind]()
-        capture = CAPTURE, lanes_size(self.session.n), plan
+        capture = Kind(CAPTURE, lanes_size(self.session.n), plan)
         if plan >= KEEP and waiting:
             alone = not ready(plan, self.stores, waiting) and ready(plan, self.stores, [])
             if len(waiting) > self.session.slots or (alone and not self.pace.affords(capture)):
-                kinds.append((HEAD, lanes_size(len(waiting))))
+                kinds.append(Kind(HEAD, lanes_size(len(waiting))))
                 waiting = []
         if not ready(plan, self.stores, waiting):
             kinds.append(capture)

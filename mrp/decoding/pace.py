@@ -27,6 +27,7 @@ from __future__ import annotations
 
 from collections import defaultdict, deque
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 PLAIN = -1  # the plan of a round that neither drafts nor keeps anything to draft from
 KEEP = 0  # the plan of a plain step that keeps what the next round drafts from
@@ -50,9 +51,16 @@ RECHECK = 1024  # rounds after which the time of a plain step is taken anew
 REST = 32  # rounds without asking again where drafts do not pay
 SETUP = 256  # tokens of a lane in which a decoder is set up
 
-Kind = tuple[str | int, ...]  # of a preparation: which of those below, and its size
 CAPTURE = "capture"  # of a round, compiling its kernels
 HEAD = "head"  # its reading of blocks that wait for it
+
+
+class Kind(NamedTuple):
+    """Of a preparation: which of those above, for how many lanes or blocks, of what plan."""
+
+    what: str
+    size: int
+    plan: int = KEEP
 
 
 class Pace:
@@ -73,7 +81,7 @@ class Pace:
         self.set_up = False  # whether the account is the one of later
         self.purse = 0.0  # seconds for preparations
         self.prices: dict[Kind, float] = {}  # what each kind of preparation took last
-        self.dearest: dict[str | int, float] = {}  # the most that any of them took
+        self.dearest: dict[str, float] = {}  # the most that any of them took
         self.preparations: Callable[[int], list[Kind]] = nothing  # of a round, by its plan
         self.rest = 0  # rounds before it asks again
         self.resting = False  # whether to ask no more until the next look at the device
@@ -184,8 +192,8 @@ class Pace:
             if in_step and plan > KEEP and self.captures:
                 needed += STAKE * plain
             for kind in self.preparations(plan) if now else ():
-                if kind[0] == HEAD:
-                    needed += self._price(kind)
+                if kind.what == HEAD:  # about a step's worth for each block, until it is known
+                    needed += self._price(kind) or plain * kind.size / lanes
                 elif not self.affords(kind):
                     return False
         return self.account >= needed
@@ -207,7 +215,7 @@ class Pace:
 
     def _price(self, kind: Kind) -> float:
         """What a preparation is expected to take: at worst, where there was none of its kind."""
-        worst = self.dearest.get(kind[0], max(self.dearest.values(), default=0.0))
+        worst = self.dearest.get(kind.what, max(self.dearest.values(), default=0.0))
         return self.prices.get(kind, worst)
 
     def prepared(self, kind: Kind, plan: int, seconds: float) -> None:
@@ -215,14 +223,14 @@ class Pace:
 
         A plain step's preparations are static decoding's own.
         """
-        self.captures |= kind[0] == CAPTURE
+        self.captures |= kind.what == CAPTURE
         if plan == PLAIN:
             return
         self.prices[kind] = seconds
-        self.dearest[kind[0]] = max(seconds, self.dearest.get(kind[0], 0.0))
+        self.dearest[kind.what] = max(seconds, self.dearest.get(kind.what, 0.0))
         if not self.setting_up:
             paid = 0.0
-            if kind[0] == HEAD and self.account is not None:
+            if kind.what == HEAD and self.account is not None:
                 paid = min(seconds, max(0.0, self.account))
                 self.account -= paid
             self.purse -= seconds - paid

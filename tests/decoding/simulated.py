@@ -55,7 +55,7 @@ class Costs:
         return self.rounds[plan + 1] * (1 + self.more[plan + 1] * (lanes - 1))
 
 
-MACHINES = {  # as measured on an H200, but for preparations
+MACHINES = {  # as measured on an H200, but for preparations, and on a CPU
     "8b": Costs(
         rounds=(4.42, 4.44, 4.95, 5.4, 5.9, 6.5),
         more=(0.05, 0.05, 0.11, 0.18, 0.25, 0.33),
@@ -88,6 +88,14 @@ MACHINES = {  # as measured on an H200, but for preparations
         catch_up=0.8,
         noise=0.05,
         hiccup=0.05,
+    ),
+    "cpu": Costs(
+        rounds=(1.9, 2.0, 4.4, 6.4, 8.4, 10.4),
+        more=(0.35, 0.35, 0.45, 0.5, 0.5, 0.5),
+        launch=0.0,
+        look=0.02,
+        catch_up=8.0,
+        noise=0.1,
     ),
 }
 

@@ -22,6 +22,7 @@ from mrp.decoding.pace import (
     SETUP_ALLOWANCE,
     SETUP_STAKE,
     STAKE,
+    Kind,
     Pace,
 )
 from tests.decoding.simulated import MACHINES, bench
@@ -61,7 +62,7 @@ class Machine:
         for _ in range(rounds):
             size = stores
             pace.preparations = lambda plan, size=size: (  # type: ignore[misc]
-                [] if not self.capture or (plan, size) in self.met else [(CAPTURE, plan)]
+                [] if not self.capture or (plan, size) in self.met else [Kind(CAPTURE, 1, plan)]
             )
             plan = pace.choose(open_, fresh)
             useful = [
@@ -221,13 +222,13 @@ def test_one_slow_window_does_not_make_drafts_look_good() -> None:
 def test_a_capture_is_made_only_for_what_was_won_once_all_is_set_up() -> None:
     pace = Pace()
     plain_steps(pace, ENOUGH)
-    pace.prepared((CAPTURE, PLAIN), PLAIN, 20.0)  # static decoding's own
-    pace.prepared((CAPTURE, 1), 1, 20.0)
-    pace.preparations = lambda plan: [(CAPTURE, plan)] if plan != PLAIN else []
+    pace.prepared(Kind(CAPTURE, 1, PLAIN), PLAIN, 20.0)  # static decoding's own
+    pace.prepared(Kind(CAPTURE, 1, 1), 1, 20.0)
+    pace.preparations = lambda plan: [Kind(CAPTURE, 1, plan)] if plan != PLAIN else []
     assert pace.choose([16], [False]) == 1
     plain_steps(pace, SETUP // BLOCK)
     assert pace.choose([16], [False]) == PLAIN
-    pace.preparations = lambda plan: [(CAPTURE, plan)] if plan > 1 else []
+    pace.preparations = lambda plan: [Kind(CAPTURE, 1, plan)] if plan > 1 else []
     assert pace.choose([16], [False]) == PLAIN  # until the next look
     rounds = 0
     pace.observe([0], [PLAIN], 1.0, [1])
@@ -237,10 +238,10 @@ def test_a_capture_is_made_only_for_what_was_won_once_all_is_set_up() -> None:
     assert rounds * 0.9 * PREPARING >= 20.0
     assert pace.purse >= 20.0
     before = pace.purse
-    pace.prepared((CAPTURE, 2), 2, 70.0)  # all that it took is charged
+    pace.prepared(Kind(CAPTURE, 1, 2), 2, 70.0)  # all that it took is charged
     assert before - pace.purse == 70.0
-    pace.preparations = lambda plan: [(CAPTURE, plan)] if plan > 2 else []
-    assert not pace.affords((CAPTURE, 3))
+    pace.preparations = lambda plan: [Kind(CAPTURE, 1, plan)] if plan > 2 else []
+    assert not pace.affords(Kind(CAPTURE, 1, 3))
     assert pace.choose([16], [False]) == 2
 
 
@@ -265,7 +266,7 @@ def test_plain_steps_out_of_step_do_not_stand_for_static_decoding() -> None:
 
 def test_only_winnings_are_risked_where_lanes_are_in_step() -> None:
     pace = Pace()
-    pace.prepared((CAPTURE, PLAIN), PLAIN, 20.0)
+    pace.prepared(Kind(CAPTURE, 1, PLAIN), PLAIN, 20.0)
     for _ in range(SETUP // BLOCK + 1):
         pace.observe([0, 0], [PLAIN] * BLOCK, BLOCK, [1, 1])
     assert pace.choose([16, 16], [True, True]) == PLAIN
