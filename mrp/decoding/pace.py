@@ -17,10 +17,11 @@ made only if the account covers what it loses should every draft be refused.
 
 What a round has to prepare first, compiling and capturing a new shape or letting the head catch up,
 is part of setting up while a decoder is new. Some drafts are made then in any case, so that nothing
-is left to be compiled later just to try one again. Once that is over, the account must cover what
-such a preparation took the last time, and pays what it really takes. So a run of T seconds loses at
-most the opening balance and that share of T; what drafts have won may be risked again, up to a
-limit.
+is left to be compiled later just to try one again. Once that is over, catching up is paid from the
+account, and captures from a purse that gets a share of what drafts win: each must cover what such a
+preparation took the last time, and pays what it really takes. So a run of T seconds loses at most
+the opening balance and that share of T, but for a first capture that takes longer than any before
+and for plain steps' own new shapes; what drafts have won may be risked again, up to a limit.
 """
 
 from __future__ import annotations

@@ -16,10 +16,11 @@ from hypothesis import strategies as st
 
 from mrp.decoding import Decoded, Decoder, make_mode
 from mrp.decoding.forwards import EagerForwards
-from mrp.decoding.graphs import power_of_two, riders
+from mrp.decoding.graphs import FixedRounds, power_of_two, riders
 from mrp.decoding.history import blocks_back
 from mrp.decoding.pace import KEEP, PLAIN, Pace
 from mrp.decoding.packed import PackedForwards
+from mrp.decoding.rounds import ExactRounds
 from mrp.decoding.session import Session
 from mrp.models import Backbone, Head
 from tests.decoding.test_lossless import cases
@@ -41,6 +42,7 @@ ALL_MODES: tuple[tuple[str, dict[str, Any]], ...] = (
     ("self_speculative", {"k": 2}),
     ("lattice", {"k": 3, "window": 2, "cap": 0.5}),
     ("lattice", {"k": 3, "window": 3, "ahead": True, "head_passes": 1}),
+    ("lattice", {"k": 3, "budget": 6, "cap": 0.5}),
     ("self_lattice", {"k": 2, "window": 1, "ahead": True}),
     ("remask", {"tau": 0.2}),
     ("remask", {"tau": 0.2, "passes": "halves"}),
@@ -173,15 +175,23 @@ def test_a_prefill_of_rounded_length_stores_what_one_of_its_own_does() -> None:
         ),
     ],
 )
+@pytest.mark.parametrize("alone", [False, True])
 def test_the_head_catches_up_on_blocks_it_was_not_given(
-    rounds: Any, monkeypatch: pytest.MonkeyPatch
+    rounds: Any, alone: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Plain steps over several blocks, then drafts: its prefix is that of drafts all the time."""
+    """Plain steps over several blocks, then drafts: its prefix is that of drafts all the time.
+
+    Also where no round may be captured that its reading could ride along in.
+    """
     backbone = tiny_backbone(5, ends=False)
     head = tiny_head(backbone)
     if rounds == "graphs":
         backbone, head = backbone.cuda(), head.cuda()
     prompts, budgets = [[5] * 9, [6, 7], [8] * 17], [60, 60, 50]
+    if alone:
+        monkeypatch.setattr(FixedRounds, "has", lambda self, shape: not shape.waiting)
+        monkeypatch.setattr(ExactRounds, "ready", lambda self, plan, stores, waiting: not waiting)
+        monkeypatch.setattr(Pace, "affords", lambda self, kind: False)
     sessions, texts = [], []
     for k in (2, "auto"):
         decoder = Decoder(backbone, head, make_mode("speculative", k=k), 3, rounds=rounds)
