@@ -47,7 +47,16 @@ MODES = {
     "lattice": ModeShape(
         True,
         required=("k",),
-        optional=("window", "ahead", "scale", "shortlist", "cap", "prefix", "head_passes"),
+        optional=(
+            "window",
+            "ahead",
+            "budget",
+            "scale",
+            "shortlist",
+            "cap",
+            "prefix",
+            "head_passes",
+        ),
         lossless=True,
     ),
     "self_lattice": ModeShape(
@@ -87,6 +96,7 @@ OPTIONS: dict[str, Any] = {
     "passes": "one",
     "window": 2,
     "ahead": False,
+    "budget": 0,
     "head_passes": 0,
     "shortlist": 0,
     "cap": 1.0,
@@ -120,6 +130,7 @@ Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")]
 Count = Annotated[int, Field(ge=1, le=MOST_WHOLE)]
 LEAST_CAP = 1e-6  # the odds against a lower one can be infinite, which says: not masked
 MOST_WINDOW = 6  # of lattice decoding, as mrp.decoding has it
+MOST_DRAFTS = 6  # of the same with a budget
 MOST_JOBS = 16  # on one GPU: each has its own context of half a GiB
 MOST_PROBLEMS = 10_000  # of a generated test set: seconds to draw, and more tell nothing new
 
@@ -233,6 +244,7 @@ class GridEntry(Strict):
     cap: Listed[float] | None = None
     window: Listed[Whole] | None = None
     ahead: Listed[bool] | None = None
+    budget: Listed[Whole] | None = None
     head_passes: Listed[Whole] | None = None
     prefix: Listed[bool] | None = None
 

@@ -24,6 +24,7 @@ from mrp.schema import (
     LEAST_CAP,
     MODES,
     MOST_AUTO,
+    MOST_DRAFTS,
     MOST_SEED,
     MOST_WINDOW,
     OPTIONS,
@@ -343,6 +344,12 @@ def _entry_problems(
             yield f"{where}.window: {window} is not allowed: 1 (the chain alone) to {MOST_WINDOW}"
     if True in (entry.ahead or []) and any(entry.shortlist or []):
         yield f"{where}.ahead: does not go with a shortlist: leave one of the two out"
+    for budget in entry.budget or []:
+        if budget < 0:
+            yield f"{where}.budget: {budget} is not allowed: states, or 0 for those of the window"
+    others = any(entry.ahead or []) or any(entry.shortlist or [])
+    if any(entry.budget or []) and (others or {*(entry.window or [])} - {OPTIONS["window"]}):
+        yield f"{where}.budget: does not go with window, ahead or shortlist: leave them out"
     for cap in entry.cap or []:
         if not LEAST_CAP <= cap <= 1:
             yield f"{where}.cap: {cap} is not allowed: {LEAST_CAP} to 1, which is no cap"
@@ -368,6 +375,8 @@ def _draft_problems(where: str, entry: GridEntry) -> Iterator[str]:
                     f"{where}.head_passes: {passes} is too large for k={k}{auto}: less than that, "
                     "or 0 for one a draft"
                 )
+        if any(entry.budget or []) and most > MOST_DRAFTS:
+            yield f"{where}.k: {k} is too large with a budget of states: at most {MOST_DRAFTS}"
         for window in entry.window or []:
             if 0 < most < window and OPTIONS["window"] < window <= MOST_WINDOW:
                 yield f"{where}.window: {window} is too large for k={k}: at most that"

@@ -125,6 +125,14 @@ def add_decoding_arguments(parser: argparse.ArgumentParser) -> None:
         "that; not with --shortlist (lattice, self_lattice; default: --no-ahead)",
     )
     group.add_argument(
+        "--budget",
+        type=int,
+        metavar="N",
+        help="verify the N states that the backbone most likely arrives at, rivals of the first "
+        "draft among them, in place of the window's; --k 6 at most, not with --window, --ahead or "
+        "--shortlist (lattice; default: 0, none)",
+    )
+    group.add_argument(
         "--head-passes",
         type=int,
         metavar="N",

@@ -71,6 +71,8 @@ def test_speculative_modes_equal_static_token_for_token(
                 ("speculative", {"k": k, "head_passes": int(k > 1)}),
                 ("speculative", {"k": k, "scale": 0.5, "prefix": False}),
                 ("speculative", {"k": k, "scale": 2.0}),
+                ("lattice", {"k": min(k, 6), "budget": 12, "head_passes": int(k > 1)}),
+                ("lattice", {"k": min(k, 3), "budget": 5}),
                 ("speculative", {"k": "auto"}),
                 ("self_speculative", {"k": "auto"}),
             ]
@@ -115,7 +117,15 @@ def test_batched_equals_single_in_every_mode(
         "direct": {"k": k, "scale": data.draw(st.sampled_from([1.0, 2.0])), "prefix": prefix},
         "speculative": {"k": k, "prefix": prefix},
         "self_speculative": {"k": k},
-        "lattice": {"k": min(k, 4), "window": 2, "ahead": data.draw(st.booleans())},
+        "lattice": data.draw(
+            st.sampled_from(
+                [
+                    {"k": min(k, 4), "window": 2, "ahead": False},
+                    {"k": min(k, 4), "window": 2, "ahead": True},
+                    {"k": min(k, 4), "budget": 8},
+                ]
+            )
+        ),
         "self_lattice": {"k": min(k, 4), "window": min(k, 3), "ahead": True},
         "remask": {
             "tau": tau,

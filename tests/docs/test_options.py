@@ -62,7 +62,7 @@ def probes(row: Row) -> Iterator[tuple[Any, bool]]:
         yield "neither", False
         return
     least, with_least, most, with_most = bounds(row.values)
-    whole = row.option in ("k", "steps", "head_passes", "shortlist", "window", "history")
+    whole = row.option in ("k", "steps", "head_passes", "shortlist", "window", "budget", "history")
     step: Any = 1 if whole else 1e-7
     if whole:
         least, most = int(least), most if most == float("inf") else int(most)
@@ -134,6 +134,9 @@ def test_which_modes_choose_k_themselves(tmp_path: Path) -> None:
     ("mode", "options"),
     [
         ("lattice", {"ahead": True, "shortlist": 3}),
+        ("lattice", {"ahead": True, "budget": 8}),
+        ("lattice", {"budget": 8, "shortlist": 3}),
+        ("lattice", {"k": 7, "budget": 8}),
         ("remask", {"condition": "masked", "passes": "halves"}),
         ("remask", {"floor": 0.5, "rule": "residual"}),
         ("lattice", {"k": 3, "window": 4}),

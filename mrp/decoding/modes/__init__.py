@@ -7,6 +7,7 @@ from dataclasses import MISSING, fields
 from typing import Any, get_args
 
 from mrp.decoding.modes.base import Mode
+from mrp.decoding.modes.branches import MOST_DRAFTS
 from mrp.decoding.modes.direct import Direct
 from mrp.decoding.modes.dynamic import Dynamic
 from mrp.decoding.modes.entropy import Entropy
@@ -96,6 +97,8 @@ def _too_large(given: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         yield "head_passes", f"is too large for k={k}{auto}: less than that, or 0 for one a draft"
     if k != "auto" and 0 < k < window > Lattice.window:  # the default goes with every k
         yield "window", f"is too large for k={k}: at most that"
+    if given.get("budget") and k > MOST_DRAFTS:
+        yield "k", f"is too large with a budget of states: at most {MOST_DRAFTS}"
 
 
 def _check_range(name: str, key: str, value: Any) -> None:
@@ -115,8 +118,8 @@ def _check_range(name: str, key: str, value: Any) -> None:
         raise UserError(f"mode {name!r}: {key}={value} must be a whole number of at least 1{auto}")
     if _whole(value) and value > MOST_WHOLE:
         raise UserError(f"mode {name!r}: {key}={str(value)[:20]}... must be at most {MOST_WHOLE}")
-    if key in ("shortlist", "head_passes") and (not _whole(value) or value < 0):
-        none = "0 for none" if key == "shortlist" else "0 for one a draft"
+    if key in ("shortlist", "head_passes", "budget") and (not _whole(value) or value < 0):
+        none = "0 for one a draft" if key == "head_passes" else "0 for none"
         raise UserError(f"mode {name!r}: {key}={value} must be a whole number, {none}")
     if key == "window" and not (_whole(value) and 1 <= value <= MOST_WINDOW):
         allowed = f"a whole number, 1 (the chain alone) to {MOST_WINDOW}"

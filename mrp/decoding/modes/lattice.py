@@ -30,6 +30,7 @@ from typing import ClassVar, NamedTuple
 import torch
 from torch import Tensor
 
+from mrp.decoding.modes.branches import RIVALS, branch_sets, branches_of, reached
 from mrp.decoding.modes.speculative import (
     Candidates,
     Drafts,
@@ -38,6 +39,7 @@ from mrp.decoding.modes.speculative import (
     Verified,
     arrival,
 )
+from mrp.decoding.picks import Picks
 from mrp.decoding.session import Session
 from mrp.errors import UserError
 
@@ -94,7 +96,7 @@ class Windowed(Verified):
         """Walk from the empty set as long as the pick is a draft and leads to another set."""
         assert candidates.placed is not None
         k = drafts.positions.shape[1]
-        sets, (which, tokens) = sets_of(k, self.window, useful.device), candidates.placed
+        sets, (which, tokens) = sets_of(k, self.window, useful.device), candidates.placed[:2]
         # Which draft the backbone's own pick at each state is, [n, S], k if none.
         agrees = tokens.gather(1, own.positions) == own.tokens
         pick = which.gather(1, own.positions).masked_fill_(~agrees, k)
@@ -149,18 +151,111 @@ def draft_sets(k: int, window: int) -> list[int]:
 
 @dataclass(frozen=True)
 class Lattice(Windowed, Speculative):
-    """The head's drafts; the first ones of a block, if there are any, are the backbone's own."""
+    """The head's drafts; the first ones of a block, if there are any, are the backbone's own.
+
+    With a `budget`, so many states are verified, in place of the window's those that the backbone
+    most likely arrives at, and the first draft has two rivals (see `branches`).
+    """
 
     name: ClassVar[str] = "lattice"
+    budget: int = 0
+
+    @property
+    def states(self) -> int:
+        """The budget, as far as there are so many sets."""
+        return min(self.budget, len(branch_sets(self.most))) if self.budget else super().states
 
     def check(self, block_size: int) -> None:
-        """Besides the usual, a shortlist is of the current block, so it does not go with ahead."""
+        """Besides the usual, a shortlist is of the current block, so it does not go with ahead.
+
+        A budget goes with none of the two, nor with a window.
+        """
         super().check(block_size)
         if self.ahead and self.shortlist:
             raise UserError(
                 f"mode {self.name!r}: ahead and shortlist={self.shortlist} do not go together: "
                 "leave one of the two out"
             )
+        if self.budget and (self.ahead or self.shortlist or self.window != Windowed.window):
+            raise UserError(
+                f"mode {self.name!r}: budget={self.budget} goes with no window, ahead or "
+                "shortlist: leave them out"
+            )
+
+    def draft(self, session: Session, useful: Tensor, k: int) -> Drafts:
+        """With a budget the rivals of the first draft come behind the drafts: K + 2 columns."""
+        if not self.budget:
+            return super().draft(session, useful, k)
+        positions, tokens, odds = [], [], []
+        rivals: list[Tensor] = []
+        for at, picks, listed in self.passes(session, useful, k):
+            positions.append(at)
+            tokens.append(picks.tokens.gather(1, at))
+            odds.append(picks.odds.gather(1, at))
+            if listed is not None:  # the first pass
+                first, second = picks.surest(2).chunk(2, dim=1)
+                likely = listed.gather(1, first[..., None].expand(-1, -1, 2))[:, 0]
+                is_first = likely[:, :1] == picks.tokens.gather(1, first)
+                other = torch.where(is_first, likely[:, 1:], likely[:, :1])
+                rivals = [second, first, picks.tokens.gather(1, second), other]
+                rivals += [picks.odds.gather(1, second), 1 / picks.odds.gather(1, first)]
+        return Drafts(
+            torch.cat((*positions, *rivals[:2]), 1),
+            torch.cat((*tokens, *rivals[2:4]), 1),
+            torch.cat((*odds, *rivals[4:]), 1),
+        )
+
+    def look(
+        self, session: Session, hidden: Tensor, masked: Tensor, number: int
+    ) -> tuple[Picks, Tensor | None]:
+        """With a budget the first pass lists two tokens a position."""
+        if self.budget and number == 0:
+            return session.pick_and_list(hidden, 2, masked)
+        return super().look(session, hidden, masked, number)
+
+    def candidates(self, block: Tensor, drafts: Drafts, useful: Tensor) -> Candidates:
+        """With a budget, the sets that are reached most likely; unread ones are the block as is."""
+        if not self.budget or drafts.odds is None:
+            return super().candidates(block, drafts, useful)
+        k = drafts.positions.shape[1] - RIVALS
+        tables, positions = branches_of(k, block.device), drafts.positions
+        live = torch.arange(k, device=block.device) < useful[:, None]
+        # A position that is drafted later on is no rival of the first one.
+        apart = ((positions[:, :k] != positions[:, k : k + 1]) | ~live).all(dim=1)
+        some = useful > 0
+        live = torch.cat((live, torch.stack((apart & some, some), dim=1)), dim=1)
+        likely = reached(tables, drafts.odds, live)
+        likely = likely.masked_fill(tables.size > useful[:, None], 0)
+        best = likely.topk(min(self.budget, likely.shape[1]), dim=1)
+        read = best.values > 0
+        sets = best.indices * read
+        place = torch.arange(block.shape[1], device=block.device)
+        held = tables.holding[sets][..., None] & (positions[..., None] == place)[:, None]
+        tokens = (held * drafts.tokens[:, None, :, None]).sum(dim=2)
+        states = torch.where(held.any(dim=2), tokens, block[:, None])
+        placed = Drafts(positions, drafts.tokens.masked_fill(~live, -1))
+        return Candidates(states, read, placed, sets)
+
+    def accept(
+        self, own: Drafts, drafts: Drafts, useful: Tensor, candidates: Candidates
+    ) -> tuple[Tensor, Tensor]:
+        """The same walk, on the sets that each lane has."""
+        sets, picks = candidates.sets, candidates.placed
+        if sets is None or picks is None:
+            return super().accept(own, drafts, useful, candidates)
+        n, m = picks.positions.shape
+        tables = branches_of(m - RIVALS, sets.device)
+        agrees = own.positions[..., None] == picks.positions[:, None]
+        agrees &= own.tokens[..., None] == picks.tokens[:, None]
+        pick = m - (agrees * torch.arange(m, 0, -1, device=sets.device)).sum(dim=2)  # m if none
+        places = torch.arange(sets.shape[1], device=sets.device).expand_as(sets)
+        z = len(tables.size)
+        where = sets.new_full((n, z + 1), -1)
+        where.scatter_(1, sets.masked_fill(~candidates.read, z), places)
+        following = where.gather(1, tables.onto[sets, pick])
+        following = torch.where(following < 0, places, following)
+        at = arrival(following, m - RIVALS)
+        return at, tables.size[sets.gather(1, at[:, None])[:, 0]]
 
     def correct(
         self, session: Session, block: Tensor, accumulated: Tensor, drafting: Tensor

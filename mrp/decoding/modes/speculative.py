@@ -16,7 +16,7 @@ that has not been denoised yet has no h to draft from: its first round is the sa
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Literal, NamedTuple
 
@@ -25,29 +25,33 @@ from torch import Tensor
 
 from mrp.decoding.modes.base import Mode
 from mrp.decoding.pace import KEEP, MOST, PLAIN, Pace, useful_drafts
+from mrp.decoding.picks import Picks
 from mrp.decoding.session import Session
 
 
 class Drafts(NamedTuple):
     """Picks, drafted or the backbone's own: positions in the block and tokens, each [n, K].
 
-    The backbone's are one for each state, [n, S].
+    The backbone's are one for each state, [n, S]. odds: against each, where that is asked for.
     """
 
     positions: Tensor
     tokens: Tensor
+    odds: Tensor | None = None
 
 
 class Candidates(NamedTuple):
     """States of the blocks to be verified, the first of each being the block as it is.
 
     states [n, S, B]: ids. read [n, S]: which of them may be arrived at. placed [n, B] each: where
-    they are no chain, which draft stands at a position, K if none, and the token there.
+    they are no chain, which draft stands at a position, K if none, and the token there. sets
+    [n, S]: where they are other ones in every lane, which.
     """
 
     states: Tensor
     read: Tensor
     placed: Drafts | None = None
+    sets: Tensor | None = None
 
 
 @dataclass(frozen=True)
@@ -209,21 +213,33 @@ class Speculative(Verified):
 
     def draft(self, session: Session, useful: Tensor, k: int) -> Drafts:
         """A head pass takes the best masked position under the corrected logits, the last more."""
+        passes = [
+            (at, picks.tokens.gather(1, at)) for at, picks, _ in self.passes(session, useful, k)
+        ]
+        return Drafts(*(torch.cat(each, 1) for each in zip(*passes, strict=True)))
+
+    def passes(
+        self, session: Session, useful: Tensor, k: int
+    ) -> Iterator[tuple[Tensor, Picks, Tensor | None]]:
+        """The head's passes: each one's drafts as positions, its picks, what `look` listed."""
         block, accumulated = session.ids, session.kept
-        positions, tokens = [], []
         passes = min(k, self.head_passes or k)
         lanes = useful > torch.arange(passes, device=useful.device)[:, None]  # of each pass
         for number, drafting in enumerate(lanes):
             accumulated = self.correct(session, block, accumulated, drafting)
             masked = (block == session.mask_id) & drafting[:, None]
-            picks = session.pick(accumulated, masked, session.kept_shortlist).capped(self.cap)
+            found, listed = self.look(session, accumulated, masked, number)
+            picks = found.capped(self.cap)
             more = 1 if number < passes - 1 else k - number
             position = picks.surest(more)
-            token = picks.tokens.gather(1, position)
-            block = block.scatter(1, position, token)
-            positions.append(position)
-            tokens.append(token)
-        return Drafts(torch.cat(positions, 1), torch.cat(tokens, 1))
+            block = block.scatter(1, position, picks.tokens.gather(1, position))
+            yield position, picks, listed
+
+    def look(
+        self, session: Session, hidden: Tensor, masked: Tensor, number: int
+    ) -> tuple[Picks, Tensor | None]:
+        """The picks of pass `number`, and a list of likely tokens where one is needed."""
+        return session.pick(hidden, masked, session.kept_shortlist), None
 
     def correct(
         self, session: Session, block: Tensor, accumulated: Tensor, drafting: Tensor
