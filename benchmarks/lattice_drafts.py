@@ -17,6 +17,7 @@ import argparse
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from operator import itemgetter
 from typing import ClassVar
 
 import torch
@@ -39,13 +40,11 @@ Pick = tuple[int, int]  # position and token
 class State:
     """A state of a static run.
 
-    own: the backbone's pick. stale: the best one of the distribution kept before. odds: against
-    each of the PICKS. path: the sets of them, as bits, that the backbone goes through next, as far
-    as drafts are of use. live: the picks that there are.
+    own: the backbone's pick. stale: that of the distribution kept before. odds: against each of the
+    PICKS. live: which there are. path: the sets of them, as bits, that the backbone goes through.
     """
 
     prompt: int
-    block: int
     open: int
     own: Pick
     stale: Pick | None = None
@@ -72,22 +71,22 @@ class Noted(Lattice):
         """A static step."""
         hidden, useful = session.denoise(), (session.masked().sum(dim=1) - 1).clamp(max=K)
         found = session.pick(hidden)
-        at, count = int(found.best()[0]), int(session.masked().sum())
-        note = State(self.prompt, int(session.start[0]), count, (at, int(found.tokens[0, at])))
+        best, count = int(found.best()[0]), int(session.masked().sum())
+        note = State(self.prompt, count, (best, int(found.tokens[0, best])))
         if count > 1 and not bool(session.fresh[0]):
             drafts, stale = self.draft(session, useful, K), session.pick(session.kept)
             where = int(stale.best()[0])
             note.stale = where, int(stale.tokens[0, where])
-            note.picks = list(
-                zip(drafts.positions[0].tolist(), drafts.tokens[0].tolist(), strict=True)
-            )
-            assert drafts.odds is not None
-            note.odds = drafts.odds[0].tolist()
+            at, tokens, odds = (each[0].tolist() for each in drafts if each is not None)
+            note.picks, note.odds = list(zip(at, tokens, strict=True)), odds
             made = [place for place, _ in note.picks[: int(useful)]]
             note.live = [i < int(useful) for i in range(K)] + [note.picks[K][0] not in made, True]
         self.notes.append(note)
         session.reveal(found.first(), found.tokens, "backbone")
         session.keep(hidden)
+
+
+Choice = Callable[[State], frozenset[int]]
 
 
 def follow(notes: Sequence[State]) -> None:
@@ -102,7 +101,7 @@ def follow(notes: Sequence[State]) -> None:
             note.path.append(held)
 
 
-def tpf(notes: Sequence[State], chosen: Callable[[State], frozenset[int]]) -> float:
+def tpf(notes: Sequence[State], chosen: Choice) -> float:
     """Tokens a forward where the states `chosen` are verified, the block as it is always."""
     rounds = place = 0
     while place < len(notes):
@@ -119,7 +118,7 @@ def best_fixed(notes: Sequence[State], count: int) -> frozenset[int]:
     return frozenset(held for held, _ in often.most_common(count - 1))
 
 
-def budgeted(count: int) -> Callable[[State], frozenset[int]]:
+def budgeted(count: int) -> Choice:
     """What `lattice` verifies under a budget."""
     tables = branches.branches_of(K, torch.device("cpu"))
     sets = torch.tensor(branches.branch_sets(K))
@@ -160,10 +159,10 @@ def fitted(notes: Sequence[State]) -> tuple[Tensor, Tensor, Tensor]:
         every = torch.nn.functional.pad(weight.masked_fill(blocked, -torch.inf), (0, 1))
         found = torch.nn.functional.cross_entropy(every, target)
         found = found + 1e-4 * sum((each**2).sum() for each in (bias, rise, below))
-        found.backward()  # type: ignore[no-untyped-call]
+        found.backward()
         return found
 
-    fit.step(loss)  # type: ignore[no-untyped-call]
+    fit.step(loss)
     return bias.detach(), rise.detach(), below.detach()
 
 
@@ -188,26 +187,22 @@ def main() -> None:
         report(task, notes)
         every += notes
     for name, values in zip(("BIAS", "RISE", "BELOW"), fitted(every), strict=True):
-        print(
-            name,
-            [[round(v, 2) for v in row] for row in values.reshape(-1, values.shape[-1]).tolist()],
-        )
+        print(name, values.numpy().round(2).tolist())
 
 
 def report(task: str, notes: Sequence[State]) -> None:
     """A task's lines."""
     drafted = [note for note in notes if note.picks]
-    head = sum(note.own == note.picks[0] for note in drafted) / len(drafted)
-    stale = sum(note.own == note.stale for note in drafted) / len(drafted)
-    either = sum(note.own in (note.picks[0], note.stale) for note in drafted) / len(drafted)
-    print(
-        f"{task}: {len(notes)} tokens; first draft right: {head:.3f} head, {stale:.3f} stale, "
-        f"{either:.3f} one of the two"
+    right = [(note.own == note.picks[0], note.own == note.stale) for note in drafted]
+    head, stale, either = (
+        sum(map(f, right)) / len(right) for f in (itemgetter(0), itemgetter(1), any)
     )
+    print(f"{task}: {len(notes)} tokens; first draft right: {head:.3f} head, {stale:.3f} stale,")
+    print(f"  {either:.3f} one of the two")
     halves = [[note for note in notes if note.prompt % 2 == half] for half in (0, 1)]
     best = [best_fixed(half, STATES) for half in reversed(halves)]
     window = frozenset(draft_sets(PASSES, WINDOW))
-    rows: dict[str, Callable[[State], frozenset[int]]] = {
+    rows: dict[str, Choice] = {
         f"chain of {PASSES}": lambda _: frozenset((1 << i) - 1 for i in range(PASSES + 1)),
         f"window {WINDOW} of {PASSES} drafts, {len(window)} states": lambda _: window,
         f"all subsets of {PASSES} drafts": lambda _: frozenset(range(1 << PASSES)),
