@@ -187,7 +187,7 @@ def main() -> None:
         report(task, notes)
         every += notes
     for name, values in zip(("BIAS", "RISE", "BELOW"), fitted(every), strict=True):
-        print(name, values.numpy().round(2).tolist())
+        print(name, values.double().numpy().round(2).tolist())
 
 
 def report(task: str, notes: Sequence[State]) -> None:
