@@ -278,13 +278,15 @@ class Batch:
         """What a round of this plan has to prepare first.
 
         The head reads blocks that wait for it where they are too many to ride along, or where the
-        round was captured without them only; a round of a new shape is captured.
+        round was captured without them only and another capture is too dear; a round of a new shape
+        is captured.
         """
         ready, waiting, kinds = self.rounds.ready, self.waiting, list[Kind]()
         capture = Kind(CAPTURE, lanes_size(self.session.n), plan)
         if plan >= KEEP and waiting:
             alone = not ready(plan, self.stores, waiting) and ready(plan, self.stores, [])
-            if len(waiting) > self.session.slots or (alone and not self.pace.affords(capture)):
+            dear = self.mode.paced and not self.pace.affords(capture)
+            if len(waiting) > self.session.slots or (alone and dear):
                 kinds.append(Kind(HEAD, lanes_size(len(waiting))))
                 waiting = []
         if not ready(plan, self.stores, waiting):

@@ -77,7 +77,7 @@ def paired_speeds(
         device,
         clock,
         # The first captures what the second replays; a mode that adapts may yet find new shapes.
-        passes=3 if getattr(mode, "k", None) == "auto" else 2,
+        passes=3 if mode.paced else 2,
     )
     cold = {name: rate(measured.cold[:1]) for name, measured in found.items()}
     speeds = {}

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import random
 from dataclasses import dataclass, field
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from mrp.decoding import engine, make_mode
 from mrp.decoding.pace import (
     CAPTURE,
     ENOUGH,
+    HEAD,
     KEEP,
     MOST,
     PLAIN,
@@ -312,3 +316,15 @@ def test_a_plain_step_is_timed_anew_now_and_then() -> None:
         pace.observe([max(0, k)], [k], [1.0, 1.0, 3.0, 4.0, 5.0, 6.0][k + 1], [1])
         rounds.append(k)
     assert rounds[-RECHECK:].count(PLAIN) > 0.9 * RECHECK
+
+
+@pytest.mark.parametrize(("k", "what"), [(3, CAPTURE), ("auto", HEAD)])
+def test_only_where_the_pace_decides_captures_are_rationed(k: Any, what: str) -> None:
+    """With a fixed K the round is captured with the waiting blocks, once and for all."""
+    batch = object.__new__(engine.Batch)
+    batch.mode = make_mode("speculative", k=k)
+    batch.session = SimpleNamespace(n=1, slots=4)  # type: ignore[assignment]
+    batch.rounds = SimpleNamespace(ready=lambda plan, stores, waiting: not waiting)  # type: ignore[assignment]
+    batch.pace = SimpleNamespace(affords=lambda kind: False)  # type: ignore[assignment]
+    batch.stores, batch.waiting = [], [0]
+    assert [kind.what for kind in batch._preparations(2)] == [what]

@@ -35,6 +35,11 @@ class Mode(ABC):
         return bool(getattr(self, "prefix", True))
 
     @property
+    def paced(self) -> bool:
+        """Whether `Pace` decides how much a round drafts; what drafting takes is then rationed."""
+        return False
+
+    @property
     def looks_ahead(self) -> bool:
         """Whether a block's first round has something kept from the block before."""
         return False

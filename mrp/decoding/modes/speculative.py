@@ -73,6 +73,11 @@ class Verified(Mode):
         return MOST if self.k == "auto" else self.k
 
     @property
+    def paced(self) -> bool:
+        """With `k` "auto"."""
+        return self.k == "auto"
+
+    @property
     def states(self) -> int:
         """C(0) ... C(K)."""
         return self.most + 1
@@ -97,12 +102,12 @@ class Verified(Mode):
 
         Where `Pace` decides, a step that keeps is looked at, so that the drafts' time stands alone.
         """
-        looked_at = plan > 0 or (plan == KEEP and self.k == "auto")
+        looked_at = plan > 0 or (plan == KEEP and self.paced)
         return None if looked_at else 1
 
     def round(self, session: Session, plan: int) -> None:
         """Draft, verify, accept, commit, keep; a plain step where drafting does not pay."""
-        if plan <= 0 and self.k == "auto":
+        if plan <= 0 and self.paced:
             self.step(session, keep=plan != PLAIN)
             return
         block, lane = session.ids, session.every[: session.n]
