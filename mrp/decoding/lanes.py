@@ -30,7 +30,6 @@ class Lanes:
         board: [slots + 1, 3, B]: ids of the current blocks, who revealed each token when
             (round * len(SOURCES) + source), and how often each was masked again. The last lane is
             scratch: the padding of lists of lanes points there.
-        every: 0, 1, ..., the numbers of all lanes.
 
     A round of a small model takes as long as its small operations: in place where it can be.
     """
@@ -65,7 +64,7 @@ class Lanes:
             else None
         )
         self.n = 0
-        self.every = torch.arange(slots + 1, device=self.device)
+        self._numbers = torch.arange(slots + 1, device=self.device)
         blank = torch.tensor([[self.mask_id], [0], [0]], device=self.device)
         self.blank = blank.repeat(1, self.block_size)
         self.board = self.blank.repeat(slots + 1, 1, 1)
@@ -112,6 +111,11 @@ class Lanes:
         self.fresh_lanes.index_fill_(0, lanes, self.ahead_hidden is None)
 
     # What a mode reads ---------------------------------------------------------------------------
+
+    @property
+    def every(self) -> Tensor:
+        """The numbers of the lanes, 0 .. n - 1."""
+        return self._numbers[: self.n]
 
     @property
     def ids(self) -> Tensor:

@@ -139,7 +139,7 @@ class Session(Lanes):
         """
         self.tally[: self.n, :2].add_(1)
         masks = torch.full_like(self.ids, self.mask_id)
-        blocks = with_shadows(self.ids, masks, self._every(), self.start[: self.n])
+        blocks = with_shadows(self.ids, masks, self.every, self.start[: self.n])
         hidden = self._forward_blocks(blocks).view(self.n, 2, self.block_size, -1)
         return hidden[:, 0], hidden[:, 1]
 
@@ -167,7 +167,7 @@ class Session(Lanes):
         self.tally[: self.n, :2].add_(1)
         self.count("verify", ~self.fresh)
         count, size = states.shape[1:]
-        start, lanes = self.start[: self.n], self._every()
+        start, lanes = self.start[: self.n], self.every
         blocks = candidate_states(states, lanes, start)
         # The last state is written where the finished block will stand: right before the next.
         blocks = blocks._replace(slot=2 * blocks.position + (count - 1) * size - blocks.slot)
@@ -249,10 +249,7 @@ class Session(Lanes):
 
     def _lanes(self, where: Tensor) -> Tensor:
         """The lanes [m] of a mask [n]; all of them under capture."""
-        return where.nonzero().flatten() if self.exact else self._every()
-
-    def _every(self) -> Tensor:
-        return self.every[: self.n]
+        return where.nonzero().flatten() if self.exact else self.every
 
     def _finished(self, lanes: Tensor) -> Blocks:
         """The blocks before the current ones."""
@@ -263,7 +260,7 @@ class Session(Lanes):
 
         `needed` [n, S]: states whose results [n, S, B, H] are read (None: all).
         """
-        blocks = candidate_states(states, self._every(), self.start[: self.n])
+        blocks = candidate_states(states, self.every, self.start[: self.n])
         hidden = self._some(blocks, None if needed is None else needed.flatten())
         return hidden.view(*states.shape, -1)
 

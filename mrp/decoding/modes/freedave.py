@@ -65,7 +65,7 @@ class FreeDave(Mode):
         targets = torch.where(above(picks, self.tau), picks.tokens, states)
 
         at = walk(states, targets, read)
-        lane = session.every[: session.n]
+        lane = session.every
         session.commit(states[lane, at], targets[lane, at])
         session.keep(hidden[lane, at])
         session.count("proposed", useful)

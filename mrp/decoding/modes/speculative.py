@@ -110,7 +110,7 @@ class Verified(Mode):
         if plan <= 0 and self.paced:
             self.step(session, keep=plan != PLAIN)
             return
-        block, lane = session.ids, session.every[: session.n]
+        block, lane = session.ids, session.every
         # Draft. The last masked position is the bonus of the state before it: it needs no draft.
         useful = (session.masked().sum(dim=1) - 1).clamp(0, plan).masked_fill(session.fresh, 0)
         drafts = self.draft(session, useful, plan) if plan else no_drafts(block)
