@@ -33,6 +33,9 @@ logger = logging.getLogger(__name__)
 DEVICES = ("auto", "cpu", "cuda")
 # Tests pretend to have this many devices; what leases one of them computes on the CPU.
 FAKE_COUNT = "MRP_FAKE_GPUS"
+# Of the jobs that share a GPU, how many a workflow lets train at once: the rest of them decode what
+# is trained already, instead of waiting behind every training that could begin.
+TRAININGS = 4
 VISIBLE = "CUDA_VISIBLE_DEVICES"
 
 

@@ -1,11 +1,14 @@
-"""Turns on a GPU that several jobs share: a few work at once, but a timing has it to itself.
+"""Turns on a GPU that several jobs share: they work at once, but a timing has it to itself.
 
 Two locks a device, as a turnstile before a room. Whoever works passes the turnstile into the room;
 a timing keeps the turnstile, so that nobody enters, and waits until the room is empty; workers look
-at the turnstile now and then and step out for it. Before that a worker takes one of a few seats and
-keeps it until its work is done: the GPU serves processes in slices of time, so that with many of
-them each waits long for every answer. All locks end with their processes. On a device that is not
-shared, nothing here does anything.
+at the turnstile now and then and step out for it.
+
+What keeps the GPU busy for seconds, as decoding does, first takes one of a few seats and keeps it
+until it is done: the GPU serves processes in slices of time, so that with many of them each waits
+long for every answer. What hardly uses it, as a warm-up does, or is few by other means, as
+trainings are (`mrp.leases.TRAININGS`), needs none. All locks end with their processes. On a device
+that is not shared, nothing here does anything.
 """
 
 from __future__ import annotations
@@ -19,7 +22,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-SEATS = 4  # workers at once: enough to keep a GPU busy while each looks at its results
+SEATS = 5  # enough to keep a GPU busy while each prepares, or looks at its results
 POLL_SECONDS = 0.01
 
 
@@ -59,21 +62,33 @@ def take_turns(folder: Path, key: str) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def working() -> Iterator[None]:
-    """Use the device beside others; a long block calls `give_way` now and then."""
+def seated() -> Iterator[None]:
+    """Be one of the few that keep the device busy, as soon as there is a seat; around `working`."""
     device = _device
     if device is None:
         yield
         return
     seat = _sit(device)
     try:
-        _enter(device)
         yield
     finally:
         if _device is device:  # else its locks are gone already
-            if _inside:
-                _leave(device)
             fcntl.flock(seat, fcntl.LOCK_UN)
+
+
+@contextlib.contextmanager
+def working() -> Iterator[None]:
+    """Use the device beside others; a long block calls `give_way` now and then."""
+    device = _device
+    if device is None:
+        yield
+        return
+    _enter(device)
+    try:
+        yield
+    finally:
+        if _inside and _device is device:
+            _leave(device)
 
 
 def give_way() -> None:

@@ -1,4 +1,4 @@
-"""Turns on a shared GPU: many work at once, a timing works alone, and nobody waits for the dead."""
+"""Turns on a shared GPU: many work at once, few of them hard, a timing is alone, the dead leave."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from mrp.turns import SEATS, alone, give_way, take_turns, working
+from mrp.turns import SEATS, alone, give_way, seated, take_turns, working
 
 Start = Callable[[str], subprocess.Popen[str]]
 
@@ -24,6 +24,7 @@ while True:
     give_way()
 """
 WORKER = f"with working():\n    {WORK.strip().replace(chr(10), chr(10) + '    ')}"
+DECODER = WORKER.replace("with working", "with seated(), working")
 TIMING = """
 with alone():
     say("alone begins")
@@ -41,7 +42,7 @@ def start(tmp_path: Path) -> Iterator[Start]:
         lines = [
             "import os, sys, time",
             "from pathlib import Path",
-            "from mrp.turns import alone, give_way, take_turns, working",
+            "from mrp.turns import alone, give_way, seated, take_turns, working",
             f"log = os.open({str(tmp_path / 'log')!r}, os.O_WRONLY | os.O_CREAT | os.O_APPEND)",
             "def say(what): os.write(log, f'{os.getpid()} {what}\\n'.encode())",
             f"with take_turns(Path({str(tmp_path)!r}), 'one'):",
@@ -95,10 +96,10 @@ def test_two_timings_come_one_after_the_other(start: Start, tmp_path: Path) -> N
     assert words == ["begins", "ends"] * 2
 
 
-@pytest.mark.parametrize("body", [WORKER, TIMING.replace("0.3", "60")], ids=["worker", "timing"])
+@pytest.mark.parametrize("body", [DECODER, TIMING.replace("0.3", "60")], ids=["worker", "timing"])
 def test_a_killed_process_leaves_its_place(start: Start, tmp_path: Path, body: str) -> None:
     killed = start(body)
-    seen(tmp_path, "work" if body is WORKER else "alone begins")
+    seen(tmp_path, "work" if body is DECODER else "alone begins")
     os.kill(killed.pid, signal.SIGKILL)
     killed.wait()
     start(TIMING)
@@ -106,12 +107,12 @@ def test_a_killed_process_leaves_its_place(start: Start, tmp_path: Path, body: s
 
 
 def test_without_others_nothing_is_locked(tmp_path: Path) -> None:
-    with working():
+    with seated(), working():
         give_way()
     with alone():
         pass
     with take_turns(tmp_path, "one"):
-        with working():
+        with seated(), working():
             give_way()
         with alone():
             pass
@@ -135,15 +136,27 @@ def test_giving_way_outside_the_room_keeps_a_timing_alone(tmp_path: Path, start:
     assert not [line for line in lines[:ends] if line[0] == str(worker.pid)]
 
 
-def test_no_more_work_than_there_are_seats(tmp_path: Path, start: Start) -> None:
-    """Whoever comes later starts when one of them ends, and a timing need not wait for that."""
-    workers = [start(WORKER) for _ in range(SEATS)]
-    for worker in workers:
-        seen(tmp_path, "work", process=worker.pid)
-    late = start(WORKER)
+def test_no_more_decode_than_there_are_seats(tmp_path: Path, start: Start) -> None:
+    """Whoever comes later starts when one of them ends; what needs no seat waits for nobody."""
+    decoders = [start(DECODER) for _ in range(SEATS)]
+    for decoder in decoders:
+        seen(tmp_path, "work", process=decoder.pid)
+    late, other = start(DECODER), start(WORKER)
+    seen(tmp_path, "work", process=other.pid)
     start(TIMING)
     seen(tmp_path, "alone ends")
     seen(tmp_path, "work", (tmp_path / "log").read_text().count("work") + 10)
     assert f"{late.pid} work" not in (tmp_path / "log").read_text()
-    workers[0].kill()
+    decoders[0].kill()
     seen(tmp_path, "work", process=late.pid)
+
+
+def test_a_seat_outlasts_the_work_on_it(tmp_path: Path, start: Start) -> None:
+    """Also who has a seat and prepares, or looks at results, keeps no timing waiting."""
+    holding = start(
+        "with seated():\n    with working(): say('work')\n    say('prepares')\n    time.sleep(60)"
+    )
+    seen(tmp_path, "prepares", process=holding.pid)
+    start(TIMING)
+    seen(tmp_path, "alone ends")
+    assert holding.poll() is None

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -20,7 +20,7 @@ import torch
 from lm_eval.api.model import LM
 from lm_eval.api.registry import register_model
 
-from mrp.decoding import Decoded, Trace, decode, make_mode
+from mrp.decoding import Decoded, Decoder, Mode, Trace, make_mode
 from mrp.errors import UserError
 from mrp.evaluation.identity import answer_identity
 from mrp.evaluation.journal import Journal
@@ -29,7 +29,7 @@ from mrp.evaluation.requests import Request, answer_text, find_stop, parse_setti
 from mrp.evaluation.tokenizer import check_vocabulary, load_tokenizer
 from mrp.memory import halved, is_out_of_memory
 from mrp.models import Backbone, Head, load_backbone, load_head
-from mrp.turns import working
+from mrp.turns import seated, working
 
 logger = logging.getLogger(__name__)
 
@@ -249,7 +249,7 @@ class MRPModel(LM):  # type: ignore[misc]
             logger.info("resuming: %d of %d samples", len(done), len(unique))
         self.resumed_from += len(done)
         open_keys = [key for key in unique if key not in done]
-        with Progress(len(unique), len(done), progress) as bar, working():
+        with Progress(len(unique), len(done), progress) as bar, seated():
             for key, decoded, seconds in self._decode(open_keys, unique):
                 done[key] = decoded
                 self.seconds += seconds
@@ -297,8 +297,7 @@ class MRPModel(LM):  # type: ignore[misc]
             until = asked[index].until
             return bool(until) and find_stop(raw_text(self.tokenizer, ids), until) is not None
 
-        last = time.perf_counter()
-        for decoded in decode(
+        results = decode(
             self.backbone,
             self.head,
             [request.prompt for request in asked],
@@ -307,10 +306,13 @@ class MRPModel(LM):  # type: ignore[misc]
             batch_size=batch_size,
             stop=stop if any(request.until for request in asked) else None,
             invariant=self.invariant,
-        ):
-            now = time.perf_counter()
-            yield keys[decoded.index], decoded, now - last
-            last = now
+        )
+        with working():
+            last = time.perf_counter()
+            for decoded in results:
+                now = time.perf_counter()
+                yield keys[decoded.index], decoded, now - last
+                last = now
 
     # What a block-diffusion model under these modes does not offer
 
@@ -329,6 +331,28 @@ class MRPModel(LM):  # type: ignore[misc]
                 "--use_cache keeps answers by the request alone, so another mode, k or tau would "
                 "read them: leave it out, and give journal=FILE in --model_args to resume a run"
             )
+
+
+def decode(
+    backbone: Backbone,
+    head: Head | None,
+    prompts: list[list[int]],
+    mode: Mode,
+    budgets: list[int],
+    batch_size: int,
+    stop: Callable[[int, list[int]], bool] | None,
+    invariant: bool,
+) -> Iterator[Decoded]:
+    """As `mrp.decoding.decode`, prepared right now and not with the first result.
+
+    So it is done before the device is used: it takes a processor longer than the device.
+    """
+    decoder = Decoder(backbone, head, mode, batch_size, invariant=invariant)
+    longest, budget = max(
+        zip(prompts, budgets, strict=True), key=lambda asked: len(asked[0]) + asked[1]
+    )
+    decoder.reserve([longest] * len(prompts), budget)
+    return decoder.decode(prompts, budgets, stop)
 
 
 def find_device(name: str | None) -> torch.device:

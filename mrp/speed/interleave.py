@@ -55,13 +55,14 @@ def interleave(
     device: torch.device,
     clock: Callable[[], float] = time.perf_counter,
     plain: Container[str] = (),
-    passes: int = 3,
+    adapts: bool = True,
 ) -> dict[str, Measured]:
     """Time every contender on every chunk, `repeats` times.
 
     Whoever goes first on a chunk moves to the end for the next repeat. The warm-up has one chunk of
-    every length; on a GPU all of them `passes` times, since rounds of new shapes are captured in
-    it, but once for the contenders in `plain`, which capture nothing. On a GPU that other jobs
+    every length. On a GPU all of them go before, since every new shape of rounds is captured; where
+    a contender `adapts`, so that it may find yet others, all of them go three times. Those in
+    `plain`, which capture nothing, take part in the first pass only. On a GPU that other jobs
     share, they stand still while the timed calls run.
     """
     found = {name: Measured() for name in contenders}
@@ -74,10 +75,13 @@ def interleave(
         seconds = clock() - start
         return Timing(sum(result.counts["answer_tokens"] for result in results), seconds), results
 
-    on_gpu = device.type == "cuda"
+    few = one_of_each_length(chunks)
+    passes: list[Sequence[Chunk]] = [few]
+    if device.type == "cuda":
+        passes = [chunks] * 3 if adapts else [chunks, few]
     with working():
-        for number in range(passes if on_gpu else 1):
-            for chunk in chunks if on_gpu else one_of_each_length(chunks):
+        for number, warming in enumerate(passes):
+            for chunk in warming:
                 for name, measured in found.items():
                     if not number or name not in plain:
                         measured.cold.append(call(name, chunk)[0])

@@ -76,8 +76,7 @@ def paired_speeds(
         repeats,
         device,
         clock,
-        # The first captures what the second replays; a mode that adapts may yet find new shapes.
-        passes=3 if mode.paced else 2,
+        adapts=mode.paced,
     )
     cold = {name: rate(measured.cold[:1]) for name, measured in found.items()}
     speeds = {}

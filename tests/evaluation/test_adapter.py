@@ -6,6 +6,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,8 @@ from lm_eval.tasks import TaskManager
 
 import mrp.evaluation.adapter as adapter
 from mrp.data import build_tokenizer
-from mrp.decoding import COUNTERS, Decoded, Trace, decode, make_mode
+from mrp.decoding import COUNTERS, Decoded, Trace, decode, engine, make_mode
+from mrp.decoding.session import Session
 from mrp.errors import UserError
 from mrp.evaluation.adapter import MRPModel
 from mrp.evaluation.requests import find_stop, parse_settings, raw_text
@@ -52,6 +54,37 @@ def test_answers_are_those_of_direct_decoding(
         for special in model.tokenizer.all_special_tokens:
             raw = raw.replace(special, "")
         assert texts[number] == raw
+
+
+def test_decoding_is_prepared_on_its_seat_before_the_device_is_used(
+    model: MRPModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With room for all from the start, whatever their lengths: nothing is made anew later."""
+    steps: list[str] = []
+
+    @contextmanager
+    def noted(what: str) -> Iterator[None]:
+        steps.append(what)
+        yield
+        steps.append(f"{what} ends")
+
+    class Noted(Session):
+        def __init__(self, *args: Any, **kwargs: Any) -> None:
+            steps.append(f"prepare {args[2]} x {args[3]}")
+            super().__init__(*args, **kwargs)
+
+    monkeypatch.setattr(adapter, "seated", lambda: noted("sit"))
+    monkeypatch.setattr(adapter, "working", lambda: noted("work"))
+    monkeypatch.setattr(engine, "Session", Noted)
+    size = model.backbone.config.block_size
+    asked = instances(["(1+2)?"], {**GREEDY, "max_gen_toks": 5 * size})
+    asked += instances(["7*8" * size], {**GREEDY, "max_gen_toks": size}, task="other")
+    needed = max(
+        len(each.prompt) + each.max_new_tokens for each in (model.request(*i.args) for i in asked)
+    )
+    model.generate_until(asked)
+    length = -(-needed // size) * size
+    assert steps == ["sit", f"prepare 2 x {length}", "work", "work ends", "sit ends"]
 
 
 def test_every_request_has_its_own_length(model: MRPModel) -> None:

@@ -4,10 +4,13 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+import torch
 
 from mrp.decoding import Decoded, Trace, make_mode
 from mrp.errors import UserError
+from mrp.speed import interleave as module
 from mrp.speed import paired_speeds
+from mrp.speed.interleave import Chunk, cut, interleave
 from tests.tiny import tiny_backbone
 
 PROMPTS = [[3] * length for length in (100, 5, 6, 7, 8)]
@@ -83,6 +86,37 @@ def test_warm_up_has_the_timed_shapes_and_the_order_alternates() -> None:
     assert result["warmups"] == 2
     assert result["pairs"] == 6
     assert result["prompts"] == 5
+
+
+@pytest.mark.parametrize("adapts", [False, True])
+def test_on_a_gpu_every_chunk_is_met_before_it_is_timed(
+    adapts: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What adapts gets three passes; what does not has captured all in one, and is warm by few."""
+    monkeypatch.setattr(module, "synchronize", lambda device: None)
+    chunks = cut(PROMPTS, 2)
+    seen: list[tuple[str, int]] = []
+
+    def contender(name: str) -> Any:
+        def decode(chunk: Chunk) -> list[Decoded]:
+            seen.append((name, len(chunk[0])))
+            return [Decoded(0, [], True, {"answer_tokens": 1}, Trace([], [], [], []))]
+
+        return decode
+
+    found = interleave(
+        {name: contender(name) for name in ("graphs", "eager")},
+        chunks,
+        *(1, torch.device("cuda")),
+        plain=("eager",),
+        adapts=adapts,
+    )
+    every = [len(chunk[0]) for chunk in chunks]
+    later = every * 2 if adapts else [every[0], every[2]]  # two prompts, and one
+    both = [(name, length) for length in every for name in found]
+    assert seen == both + [("graphs", length) for length in later] + both
+    assert len(found["graphs"].cold) == 3 + len(later)
+    assert len(found["eager"].cold) == 3
 
 
 def test_a_cold_start_stays_out_of_the_ratio() -> None:
