@@ -16,7 +16,7 @@ from snakemake.utils import min_version
 
 from mrp import grid, source
 from mrp.errors import UserError
-from mrp.leases import gpu_per_job, visible_devices
+from mrp.leases import TRAININGS, gpu_per_job, visible_devices
 from mrp.live import Live
 from mrp.places import check_folders
 
@@ -54,6 +54,8 @@ if workflow.output_settings.dryrun and (MISSING := grid.missing_pieces(SUITE, HE
 if visible_devices():
     gpus = workflow.global_resources.setdefault("gpu", len(visible_devices())).value
     workflow.global_resources["gpu"] = gpus * SUITE.jobs_per_gpu
+    trainings = gpus * min(SUITE.jobs_per_gpu, TRAININGS)
+    workflow.global_resources.setdefault("training", trainings)
 
 # The rules' `mrp` is the one beside this Python, also where its environment is not activated.
 os.environ.update(PATH=f"{os.path.dirname(sys.executable)}{os.pathsep}{os.getenv('PATH')}")

@@ -62,6 +62,7 @@ __all__ = [
     "missing_pieces",
     "records_folder",
     "suite_file",
+    "waiting",
 ]
 
 FIGURES = ("headline", "pareto", "pareto_time", "lookahead", "remask", "acceptance", "depth")
@@ -138,6 +139,11 @@ def jobs(suite: Suite, heads: HeadsFrom = "released") -> list[Job]:
                 head_seed_of=suite.heads[head].seed_of if head is not None else None,
             )
     return list(found.values())
+
+
+def waiting(found: Iterable[Job], backbone: str, head: str | None = None) -> int:
+    """How many of the jobs need this backbone, or this head of it."""
+    return sum(job.backbone == backbone and head in (None, job.head) for job in found)
 
 
 def find_job(suite: Suite, job_id: str) -> Job:

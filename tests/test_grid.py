@@ -20,6 +20,7 @@ from mrp.grid import (
     jobs,
     load_suite,
     missing_pieces,
+    waiting,
 )
 
 GOOD: dict[str, Any] = {
@@ -343,3 +344,11 @@ def test_where_benchmarks_lie_changes_no_digest(tmp_path: Path) -> None:
     digests = [job.digest for job in jobs(one)]
     other = benchmark_suite(tmp_path, data={"benchmarks": "elsewhere", "test": 7})
     assert [job.digest for job in jobs(other)] == digests
+
+
+def test_what_waits_for_a_checkpoint(tmp_path: Path) -> None:
+    found = jobs(suite(tmp_path))
+    assert waiting(found, "S") == 2 * (1 + 4 + 2)
+    assert waiting(found, "S", "k2") == 2 * (2 + 2)
+    assert waiting(found, "M", "mine") == 2 * 2
+    assert waiting(found, "M", "default") == 0

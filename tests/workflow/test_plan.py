@@ -51,7 +51,7 @@ def test_comments_documents_and_time_stamps_run_nothing(repo: Repo) -> None:
         ("mrp/report/tables.py", '"""\n', '"""\n# a comment\n'),
         ("mrp/decoding/modes/static.py", '"""Static decoding', '"""Static, that is decoding'),
         ("mrp/training/losses.py", "from __future__", "# a comment\nfrom __future__"),
-        ("workflow/rules/train.smk", "priority: 20", "priority: 30"),
+        ("workflow/rules/train.smk", "threads: 2", "threads: 3"),
         ("config/suites/micro.yaml", "name: micro", "# a comment\nname: micro"),
         ("config/config.yaml", "device: auto", "device: cpu"),
     ):

@@ -2,6 +2,8 @@
 #
 # Only the finished checkpoint is declared: Snakemake deletes a failed job's outputs, and the resume
 # point and the metrics beside them must outlive a kill.
+#
+# What most decode jobs wait for is trained first; they fill the places that trainings leave.
 
 
 rule backbone:
@@ -35,13 +37,14 @@ rule train_backbone:
         ),
     log:
         PATHS.log("train_backbone", "{backbone}"),
-    priority: 20
+    priority: lambda w: grid.waiting(JOBS.values(), w.backbone)
     conda:
         "../../environment.yml"
     # Everything waits for it, so it may have two cores to itself.
     threads: 2
     resources:
         gpu=TRAIN_GPUS,
+        training=1,
         device=config["device"],
     params:
         out=lambda w: PATHS.trained_backbone_dir(w.backbone),
@@ -67,13 +70,14 @@ rule train_head:
         ),
     log:
         PATHS.log("train_head", "{backbone}.{head}"),
-    priority: 10
+    priority: lambda w: grid.waiting(JOBS.values(), w.backbone, w.head)
     conda:
         "../../environment.yml"
     # One core each: two heads, or a head and a decode job, share a small machine best.
     threads: 1
     resources:
         gpu=TRAIN_GPUS,
+        training=1,
         device=config["device"],
     params:
         backbone=lambda w: PATHS.backbone_path(w.backbone),
