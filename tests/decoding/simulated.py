@@ -7,21 +7,18 @@ something, a round of a new shape is compiled and captured, and so on.
 
 from __future__ import annotations
 
-import itertools
 import random
 from collections import deque
 from collections.abc import Sequence, Set
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from types import SimpleNamespace
-from typing import Any, NamedTuple
 from unittest import mock
 
 import torch
 
 from mrp.decoding.engine import Batch
 from mrp.decoding.graphs import power_of_two, riders
-from mrp.decoding.modes import make_mode
+from mrp.decoding.modes import Mode, make_mode
 from mrp.decoding.pace import Pace, lanes_size
 from mrp.decoding.sample import Sample
 
@@ -101,21 +98,37 @@ MACHINES = {  # as measured on an H200, but for preparations, and on a CPU
 
 
 class Device:
-    """Stands for a session and the rounds run on it; `seconds` is the clock."""
+    """Stands for a session and the rounds run on it; `seconds` is the clock.
 
-    def __init__(self, costs: Costs, slots: int, acceptance: float, seed: int = 0) -> None:
+    It is one mode's, and keeps what was captured and learnt of the pace between calls, as
+    `mrp.speed.paired.kept` has it.
+    """
+
+    def __init__(self, mode: Mode, costs: Costs, slots: int, acceptance: float, seed: int) -> None:
+        self.mode, self.pace = mode, Pace()
         self.costs, self.slots, self.acceptance = costs, slots, acceptance
         self.rng = random.Random(seed)
         self.seconds, self.busy_until = 0.0, 0.0
         self.met: set[object] = set()
-        self.drafted = 0  # rounds with drafts
-        self.captures = 0  # of rounds with drafts or to draft from
         # What `Batch` asks a session for.
         self.session, self.n, self.head, self.mask_id = self, 0, None, MASK
         self.model = SimpleNamespace(config=SimpleNamespace(eos_token_ids=()))
         self.board = torch.full((slots, 3, BLOCK), MASK)
         self.open, self.kept = [0] * slots, [False] * slots
-        self.mode: Any = None
+
+    def decode(self, chunk: Sequence[list[int]], budgets: Sequence[int]) -> float:
+        """Decode, and return the seconds it took."""
+        queue = deque(
+            Sample(i, prompt, budget, BLOCK)
+            for i, (prompt, budget) in enumerate(zip(chunk, budgets, strict=True))
+        )
+        begin = self.seconds = max(self.seconds, self.busy_until)
+        with mock.patch("mrp.decoding.engine.time.perf_counter", self.clock):
+            batch = Batch(self, self.pace)  # type: ignore[arg-type]
+            while batch.fill(queue, chunk):
+                batch.round()
+                batch.settle(None)
+        return max(self.seconds, self.busy_until) - begin
 
     def clock(self) -> float:
         return self.seconds
@@ -163,14 +176,12 @@ class Device:
             rows = "rows", lanes_size(shape[0] * (1 + max(0, plan)))
             self.seconds += self._first(rows, costs.compiling)
             self.seconds += self._first(plan, costs.compiling / 3)
-            self.captures += plan >= 0
         elif costs.capture:
             took += 1e3 * self._first(("replay", *shape), costs.replay)
         self.seconds += 1e-3 * costs.launch
         self.busy_until = max(self.busy_until, self.seconds) + 1e-3 * took
         for lane in stores:
             self._open(lane, BLOCK)
-        self.drafted += plan > 0
         for lane in range(self.n):
             gained, most = 1, min(plan, self.open[lane] - 1) if self.kept[lane] else 0
             while gained <= most and self.rng.random() < self.acceptance:
@@ -195,48 +206,6 @@ class Device:
         return new * took * 1e-3
 
 
-@dataclass
-class Contender:
-    """A mode that keeps its decoder between calls, as `mrp.speed.paired.kept` has it."""
-
-    mode: Any
-    device: Device
-    pace: Pace = field(default_factory=Pace)
-
-    def __post_init__(self) -> None:
-        self.device.mode = self.mode
-
-    def decode(self, chunk: Sequence[list[int]], budgets: Sequence[int]) -> float:
-        """Decode, and return the seconds it took."""
-        device = self.device
-        queue = deque(
-            Sample(i, prompt, budget, BLOCK)
-            for i, (prompt, budget) in enumerate(zip(chunk, budgets, strict=True))
-        )
-        begin = device.seconds = max(device.seconds, device.busy_until)
-        with clock_of(device):
-            batch = Batch(device, self.pace)  # type: ignore[arg-type]
-            while batch.fill(queue, chunk):
-                batch.round()
-                batch.settle(None)
-        return max(device.seconds, device.busy_until) - begin
-
-
-@contextmanager
-def clock_of(device: Device) -> Any:
-    """The engine's clock is the device's."""
-    with mock.patch("mrp.decoding.engine.time.perf_counter", device.clock):
-        yield
-
-
-class Result(NamedTuple):
-    """tokens/s over static's, those of each timed pass, and what decoded."""
-
-    ratio: float
-    passes: list[float]
-    contender: Contender
-
-
 def bench(
     costs: Costs,
     lanes: int,
@@ -244,30 +213,22 @@ def bench(
     *,
     ragged: bool = False,
     k: int | str = "auto",
-    warm_ups: int = 3,
-    seed: int = 0,
-) -> Result:
-    """As `mrp bench`: warm-ups over all chunks, then timed passes, in turns with static.
+) -> float:
+    """As `mrp bench`: tokens/s over static's, after three warm-ups over all chunks.
 
     One chunk of prompts and answers of one length, so that lanes are in step, or where `ragged` two
     of any length.
     """
-    rng = random.Random(seed)
+    rng = random.Random(0)
     work = []
     for _ in range(2 if ragged else 1):
         lengths = [rng.randrange(16, 32) if ragged else 32 for _ in range(lanes)]
         answers = [rng.randint(24, 96) if ragged else 128 for _ in lengths]
         work.append(([[1] * length for length in lengths], answers))
-    contenders = [
-        Contender(mode, Device(costs, lanes, acceptance, seed + number))
-        for number, mode in enumerate((make_mode("static"), make_mode("speculative", k=k)))
-    ]
-    for _ in range(warm_ups):
-        for chunk, contender in itertools.product(work, contenders):
-            contender.decode(*chunk)
-    passes = [
-        [sum(contender.decode(*chunk) for chunk in work) for contender in contenders]
-        for _ in range(4)
-    ]
-    static, ours = (sum(column) for column in zip(*passes, strict=True))
-    return Result(static / ours, [a / b for a, b in passes], contenders[1])
+    seconds = []
+    for seed, mode in enumerate((make_mode("static"), make_mode("speculative", k=k))):
+        device = Device(mode, costs, lanes, acceptance, seed)
+        for chunk in 3 * work:
+            device.decode(*chunk)
+        seconds.append(sum(device.decode(*chunk) for chunk in 4 * work))
+    return seconds[0] / seconds[1]
