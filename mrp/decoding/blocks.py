@@ -15,6 +15,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from mrp.decoding.fused import fused
+
 
 class Blocks(NamedTuple):
     """M blocks of B tokens.
@@ -79,9 +81,38 @@ def candidate_states(states: Tensor, row: Tensor, start: Tensor) -> Blocks:
     count, block = states.shape[1:]
     if count == 1:
         return plain(states.flatten(0, 1), row, start)
+    row, start, slot = places_of_states(row, start, count, block)
+    return Blocks(states.flatten(0, 1), row, start, slot, start)
+
+
+@fused
+def places_of_states(
+    row: Tensor, start: Tensor, count: int, block: int
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Row, start and slot [n * count] of `count` copies of each block at `row`, `start` [n]."""
     slots = start[:, None] + torch.arange(0, count * block, block, device=start.device)
-    start = start.repeat_interleave(count)
-    return Blocks(states.flatten(0, 1), row.repeat_interleave(count), start, slots.flatten(), start)
+    return row.repeat_interleave(count), start.repeat_interleave(count), slots.flatten()
+
+
+@fused
+def states_and_next(states: Tensor, row: Tensor, start: Tensor, mask_id: int) -> Blocks:
+    """Candidate states [n, S, B], and behind them the next blocks, all masked: the last n.
+
+    As with `candidate_states`, but a next block sees the last of its states, which is written where
+    the finished block will stand: right before it. The other states' slots descend behind.
+    """
+    (n, count, size), device = states.shape, states.device
+    masks = torch.full((n, size), mask_id, device=device)
+    slots = start[:, None] + torch.arange((count - 1) * size, -1, -size, device=device)
+    position = start.repeat_interleave(count)
+    after, far = start + size, start + count * size
+    return Blocks(
+        torch.cat((states.flatten(0, 1), masks)),
+        torch.cat((row.repeat_interleave(count), row)),
+        torch.cat((position, after)),
+        torch.cat((slots.flatten(), far)),
+        torch.cat((position, after)),
+    )
 
 
 def with_shadows(ids: Tensor, shadows: Tensor, row: Tensor, start: Tensor) -> Blocks:

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from mrp.decoding.cache import KVCache
+from mrp.decoding.fused import fused
 from mrp.decoding.history import History
 from mrp.decoding.sample import SOURCES, Source
 from mrp.models.head import Head
@@ -18,6 +19,8 @@ from mrp.models.transformer import Backbone
 
 # Per lane: rounds of the sample and of its block, then what a mode counts.
 TALLY = ("step", "block_step", "verify", "head_draft", "head_remask", "proposed", "accepted")
+VERIFY = TALLY.index("verify")
+BONUS, DRAFT = SOURCES.index("bonus"), SOURCES.index("draft")
 
 
 class Lanes:
@@ -170,26 +173,18 @@ class Lanes:
         `source`: who found them, all of them or each [n, B], then as numbers in SOURCES.
         """
         number = source if isinstance(source, Tensor) else SOURCES.index(source)
-        stamp = self.tally[: self.n, :1] * len(SOURCES) + number
-        news = torch.stack((tokens, stamp.expand_as(tokens)), dim=1)
-        board = self.board[: self.n, :2]
-        torch.where(where[:, None], news, board, out=board)
+        write(self.board, self.tally, where, tokens, number)
 
     def commit(self, drafted: Tensor, picked: Tensor) -> None:
         """Write accepted drafts and, on top of them, the backbone's own picks: ids [n, B] each.
 
         The picks are a verification's bonus, but in a fresh lane those of a plain step.
         """
-        block, fresh = self.ids, self.fresh[:, None]
-        own = ~fresh * SOURCES.index("bonus")  # 0 is the backbone
-        drafts = drafted != block
-        source = own.expand_as(block).masked_fill(drafts, SOURCES.index("draft"))
-        self.reveal(picked != block, picked, source)
+        write_verified(self.board, self.tally, self.fresh, drafted, picked)
 
     def remask(self, where: Tensor) -> None:
         """Mask the positions `where` (boolean [n, B]) of the current blocks again."""
-        self.board[: self.n, 0].masked_fill_(where, self.mask_id)
-        self.board[: self.n, 2].add_(where)
+        mask_again(self.board, where, self.mask_id)
 
     def keep(self, hidden: Tensor, numbers: Tensor | None = None) -> None:
         """Keep hidden states [n, B, H] for the next round; dropped when the block is finished.
@@ -198,6 +193,14 @@ class Lanes:
         every round.
         """
         self.kept_hidden[: self.n].copy_(hidden)
+        self._kept(numbers)
+
+    def keep_state(self, hidden: Tensor, at: Tensor, numbers: Tensor | None = None) -> None:
+        """Keep the state `at` [n] of hidden states [n, S, B, H]; see `keep`."""
+        copy_state(hidden, at, self.kept_hidden)
+        self._kept(None if numbers is None else numbers[self.every, at])
+
+    def _kept(self, numbers: Tensor | None) -> None:
         if numbers is not None:
             if self.kept_list is None:
                 shape = (self.slots + 1, *numbers.shape[1:])
@@ -218,6 +221,54 @@ class Lanes:
         """Drop what was kept: every lane is fresh again."""
         self.fresh_lanes[: self.n].fill_(True)
 
+    def begin_verification(self) -> None:
+        """Count a round, and a verification where the lane is not fresh."""
+        count_verification(self.tally, self.fresh)
+
     def count(self, name: str, amount: Tensor) -> None:
         """Add `amount` [n] (numbers or a mask) to a counter of TALLY."""
         self.tally[: self.n, TALLY.index(name)].add_(amount)
+
+
+@fused
+def write(
+    board: Tensor, tally: Tensor, where: Tensor, tokens: Tensor, source: int | Tensor
+) -> None:
+    """Write `tokens` [n, B] at `where` [n, B], and who revealed them when; see `Lanes.board`."""
+    n = len(where)
+    stamp = tally[:n, :1] * len(SOURCES) + source
+    news = torch.stack((tokens, stamp.expand_as(tokens)), dim=1)
+    torch.where(where[:, None], news, board[:n, :2], out=board[:n, :2])
+
+
+@fused
+def write_verified(
+    board: Tensor, tally: Tensor, fresh: Tensor, drafted: Tensor, picked: Tensor
+) -> None:
+    """Write what `picked` [n, B] has anew; of it, what `drafted` [n, B] has is a draft's."""
+    block = board[: len(picked), 0]
+    own = ~fresh[:, None] * BONUS  # 0 is the backbone
+    source = own.expand_as(block).masked_fill(drafted != block, DRAFT)
+    write(board, tally, picked != block, picked, source)
+
+
+@fused
+def mask_again(board: Tensor, where: Tensor, mask_id: int) -> None:
+    """Mask the positions `where` [n, B] again, and count that."""
+    board[: len(where), 0].masked_fill_(where, mask_id)
+    board[: len(where), 2].add_(where)
+
+
+@fused
+def copy_state(hidden: Tensor, at: Tensor, kept: Tensor) -> None:
+    """Copy the state `at` [n] of hidden [n, S, B, H] to the first n of `kept`."""
+    n, states = hidden.shape[:2]
+    place = torch.arange(0, n * states, states, device=at.device) + at
+    torch.index_select(hidden.flatten(0, 1), 0, place, out=kept[:n])
+
+
+@fused
+def count_verification(tally: Tensor, fresh: Tensor) -> None:
+    """Add a round to each of the lanes `fresh` [n], and a verification where it is not."""
+    tally[: len(fresh), :2] += 1
+    tally[: len(fresh), VERIFY] += ~fresh

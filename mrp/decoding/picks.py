@@ -7,6 +7,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from mrp.decoding.fused import fused
+
 
 class Picks(NamedTuple):
     """Best token and its confidence at each position of a block.
@@ -39,26 +41,58 @@ class Picks(NamedTuple):
         """The most confident masked position, [...]; a tie takes the lowest position."""
         return self.odds.argmin(dim=-1)
 
-    def surest(self, count: int) -> Tensor:
-        """The `count` most confident positions, [..., count], masked ones and the best first."""
-        if count == 1:
-            return self.best()[..., None]
-        return self.odds.sort(dim=-1, stable=True).indices[..., :count]
+    def surest(self, count: int) -> tuple[Tensor, Tensor]:
+        """The `count` most confident positions, masked ones and the best first, and their tokens.
+
+        Both [..., count].
+        """
+        return first_places(self.odds, self.tokens, count)
 
     def first(self) -> Tensor:
         """Mask [..., B] of the most confident masked position alone; empty if none is masked."""
-        first = torch.zeros_like(self.odds, dtype=torch.bool)
-        return first.scatter_(-1, self.best()[..., None], True) & (self.odds < torch.inf)
+        return first_place(self.odds)
 
     def rank(self) -> Tensor:
         """How many positions come before each one, [..., B]: 0 is the most confident masked one."""
-        order = self.odds.sort(dim=-1, stable=True).indices
-        places = torch.arange(order.shape[-1], device=order.device).expand_as(order)
-        return torch.empty_like(order).scatter_(-1, order, places)
+        return ranks(self.odds)
 
     def top(self, count: Tensor) -> Tensor:
         """Mask [..., B] of the `count` [...] most confident masked positions (all if fewer)."""
-        return (self.rank() < count[..., None]) & (self.odds < torch.inf)
+        return first_among(self.odds, count)
+
+
+@fused
+def first_place(odds: Tensor) -> Tensor:
+    """Mask [..., B] of the lowest of the odds [..., B], the leftmost if several; none if inf."""
+    first = torch.zeros_like(odds, dtype=torch.bool)
+    return first.scatter_(-1, odds.argmin(dim=-1, keepdim=True), True) & (odds < torch.inf)
+
+
+@fused
+def first_places(odds: Tensor, tokens: Tensor, count: int) -> tuple[Tensor, Tensor]:
+    """Places of the `count` lowest odds, in ascending order, and the tokens there; [..., count].
+
+    Equal odds, infinite ones too, stand from left to right.
+    """
+    if count == 1:
+        places = odds.argmin(dim=-1, keepdim=True)
+    else:
+        places = odds.sort(dim=-1, stable=True).indices[..., :count]
+    return places, tokens.gather(-1, places)
+
+
+@fused
+def first_among(odds: Tensor, count: Tensor) -> Tensor:
+    """Mask [..., B] of the `count` [...] lowest odds, without infinite ones."""
+    return (ranks(odds) < count[..., None]) & (odds < torch.inf)
+
+
+@fused
+def ranks(odds: Tensor) -> Tensor:
+    """How many of the odds [..., B] come before each one."""
+    order = odds.sort(dim=-1, stable=True).indices
+    places = torch.arange(order.shape[-1], device=order.device).expand_as(order)
+    return torch.empty_like(order).scatter_(-1, order, places)
 
 
 def pick(logits: Tensor, masked: Tensor) -> Picks:

@@ -23,12 +23,14 @@ from mrp.decoding.blocks import (
     candidate_states,
     join,
     plain,
+    states_and_next,
     whole_blocks,
     with_shadows,
 )
 from mrp.decoding.cache import KVCache
 from mrp.decoding.fast import available
 from mrp.decoding.forwards import EagerForwards, Forwards
+from mrp.decoding.fused import fused
 from mrp.decoding.lanes import Lanes
 from mrp.decoding.packed import PackedForwards
 from mrp.decoding.picks import Picks
@@ -94,14 +96,15 @@ class Session(Lanes):
 
         `prefill` does the latter in another way than `Session.prefill`.
         """
-        for lane, prompt in zip(lanes, prompts, strict=True):
-            tail = len(prompt) % self.block_size
-            begin = len(prompt) - tail
-            self.board[lane] = self.blank
-            if tail:
-                self.board[lane, 0, :tail] = torch.tensor(prompt[begin:], device=self.device)
-            self.start[lane] = begin
+        size = self.block_size
+        starts = [len(prompt) // size * size for prompt in prompts]
+        # What is left of a prompt begins its first block; all of them as one array, copied once.
+        rests = [prompt[start:] for start, prompt in zip(starts, prompts, strict=True)]
+        opened = [rest + [self.mask_id] * (size - len(rest)) for rest in rests]
         index = torch.tensor(lanes, device=self.device)
+        self.board[index] = self.blank
+        self.board[index, 0] = torch.tensor(opened, device=self.device)
+        self.start[index] = torch.tensor(starts, device=self.device)
         self.tally[index] = 0
         self.fresh_lanes[index] = True
         blocks = whole_blocks(list(zip(lanes, prompts, strict=True)), self.block_size, self.device)
@@ -150,32 +153,26 @@ class Session(Lanes):
         `read` [n, S] are looked at; a lane that is `fresh` has no drafts, and its forward is a
         plain step, not counted as a verification. What `denoise` leaves out is left out here too.
         """
-        self.tally[: self.n, :2].add_(1)
-        self.count("verify", ~self.fresh)
+        self.begin_verification()
         return self._forward(states, read)
 
-    def verify_ahead(self, states: Tensor, read: Tensor, last: Tensor) -> tuple[Tensor, Tensor]:
+    def verify_ahead(self, states: Tensor, read: Tensor, drafts: Tensor) -> tuple[Tensor, Tensor]:
         """As `verify`, and the next blocks, all masked, beside it.
 
         The next block sees the last of the `states` in front of it, which so had better be what its
-        lane's block is likely to become. It is computed for the lanes `last` [n], whose block may
-        be finished in this round. Takes a mode that counts it among its `states`.
+        lane's block is likely to become. It is read of the lanes that so many `drafts` [n] and the
+        bonus may finish in this round. Takes a mode that counts it among its `states`.
 
         Returns:
             The hidden states of the states, [n, S, B, H], and of the next blocks, [n, B, H].
         """
-        self.tally[: self.n, :2].add_(1)
-        self.count("verify", ~self.fresh)
-        count, size = states.shape[1:]
-        start, lanes = self.start[: self.n], self.every
-        blocks = candidate_states(states, lanes, start)
-        # The last state is written where the finished block will stand: right before the next.
-        blocks = blocks._replace(slot=2 * blocks.position + (count - 1) * size - blocks.slot)
-        masks = torch.full_like(self.ids, self.mask_id)
-        following = Blocks(masks, lanes, start + size, start + count * size, start + size)
-        number = torch.arange(count, device=self.device)
-        read = read | (last[:, None] & (number == count - 1))
-        hidden = self._some(join((blocks, following)), torch.cat((read.flatten(), last)))
+        self.begin_verification()
+        blocks = states_and_next(states, self.every, self.start[: self.n], self.mask_id)
+        if self.exact:
+            finish = self.masked().sum(dim=1) <= drafts + 1
+            last = torch.arange(states.shape[1], device=self.device) == states.shape[1] - 1
+            read = torch.cat(((read | (finish[:, None] & last)).flatten(), finish))
+        hidden = self._some(blocks, read)
         return hidden[: -self.n].view(*states.shape, -1), hidden[-self.n :]
 
     def correct(
@@ -184,8 +181,8 @@ class Session(Lanes):
         """One head pass: the hidden states [n, B, H] that stand for the blocks `ids` [n, B].
 
         `accumulated` [n, B, H] are the hidden states from before the newest reveal; the residual is
-        multiplied by `scale`. Only lanes in `where` [n] are read. `role` is the counter to add to:
-        head_draft or head_remask. Both may be several states of each block, [n, S, B] and
+        multiplied by `scale`. Lanes not in `where` [n] keep theirs. `role` is the counter to add
+        to: head_draft or head_remask. Both may be several states of each block, [n, S, B] and
         [n, S, B, H], none of which sees another; they count as S passes.
         """
         assert self.head is not None
@@ -197,8 +194,9 @@ class Session(Lanes):
         some = len(lanes) < self.n
         before = accumulated[lanes] if some else accumulated
         blocks = self._head_blocks(ids[lanes] if some else ids, lanes)
-        residual = self._head(blocks, before.flatten(0, -3)).view_as(before)
-        after = self.head.advance(before, residual * scale if scale != 1.0 else residual)
+        output = self._head(blocks, before.flatten(0, -3)).view_as(before)
+        replaces = self.head.config.objective == "direct"
+        after = advanced(before, output, None if self.exact else where, scale, replaces)
         return accumulated.index_copy(0, lanes, after) if some else after
 
     def pick(
@@ -276,7 +274,7 @@ class Session(Lanes):
     def _forward_blocks(self, blocks: Blocks) -> Tensor:
         """Backbone forward of M blocks -> [M, B, H], and of the finished blocks to be stored."""
         count = len(blocks.ids)
-        wanted = blocks.ids == self.mask_id if self.head is None else None
+        wanted = blocks.ids == self.mask_id if self.head is None and self.exact else None
         stores, self._storing = self._storing, self._storing[:0]
         if len(stores):
             blocks = join((blocks, self._finished(stores)))
@@ -313,6 +311,18 @@ class Session(Lanes):
         hiddens = [part[1] for part in parts]
         merged = hiddens[0] if len(parts) == 1 else torch.cat(hiddens)
         return self.forwards.head(join([part[0] for part in parts]), merged)[:count]
+
+
+@fused
+def advanced(
+    before: Tensor, output: Tensor, where: Tensor | None, scale: float, replaces: bool
+) -> Tensor:
+    """`Head.advance` by `scale` times the head's output [n, ..., H], in the lanes `where` [n]."""
+    scaled = output * scale if scale != 1.0 else output
+    after = scaled if replaces else before + scaled
+    if where is None:
+        return after
+    return torch.where(where.view(-1, *[1] * (before.dim() - 1)), after, before)
 
 
 def choose_forwards(

@@ -154,9 +154,9 @@ def test_without_a_prefix_the_head_stores_nothing() -> None:
 def test_candidates_reveal_the_first_drafts_one_after_the_other() -> None:
     block = torch.tensor([[7, MASK, MASK, MASK]])
     drafts = Drafts(torch.tensor([[2, 1]]), torch.tensor([[9, 8]]))
-    assert chain(block, drafts).tolist() == [
-        [[7, MASK, MASK, MASK], [7, MASK, 9, MASK], [7, 8, 9, MASK]]
-    ]
+    states, read = chain(block, *drafts[:2], torch.tensor([1]))
+    assert states.tolist() == [[[7, MASK, MASK, MASK], [7, MASK, 9, MASK], [7, 8, 9, MASK]]]
+    assert read.tolist() == [[True, True, False]]
 
 
 def test_static_splits_the_block_with_the_remainder_first() -> None:

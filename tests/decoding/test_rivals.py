@@ -13,7 +13,7 @@ from mrp.decoding.cache import KVCache
 from mrp.decoding.forwards import EagerForwards
 from mrp.decoding.modes.entropy import within
 from mrp.decoding.modes.factor import joint
-from mrp.decoding.modes.freedave import walk
+from mrp.decoding.modes.freedave import steps_taken
 from mrp.decoding.modes.klass import divergence, ready
 from mrp.decoding.modes.wino import narrow, wide
 from mrp.decoding.packed import PackedForwards
@@ -59,7 +59,7 @@ def test_factor_is_the_largest_n_of_the_rule(values: list[float], factor: float)
         return  # rounding decides
     largest = max([n for n, bound in enumerate(bounds, 1) if bound < factor], default=1)
     picks = picks_of(confidence)
-    assert picks.top(joint(picks, factor)).sum() == largest
+    assert picks.top(joint(picks.odds, factor)).sum() == largest
 
 
 @given(confidences, st.data(), st.floats(0.0, 2.0))
@@ -76,7 +76,7 @@ def test_entropy_is_the_largest_prefix_within_the_budget(
     largest = max([n for n, e in enumerate(excesses, 1) if e <= gamma], default=1)
     picks = picks_of(confidence)
     entropy = torch.tensor([nats], dtype=torch.float64)
-    assert picks.top(within(picks, entropy, gamma)).sum() == largest
+    assert picks.top(within(picks.odds, entropy, gamma)).sum() == largest
 
 
 @given(cases())
@@ -195,7 +195,7 @@ def test_the_walk_goes_on_while_a_step_is_a_drafted_state() -> None:
     targets[2] = torch.tensor([[1, 2, 3], [1, 2, 0], [1, 2, 3]])  # more than was drafted
     targets[3] = torch.tensor([[1, 0, 0], [1, 2, 0], [1, 2, 3]])
     read = torch.tensor([[True] * 3] * 3 + [[True, True, False]])
-    assert walk(states, targets, read).tolist() == [2, 1, 0, 1]
+    assert steps_taken(states, targets, read).tolist() == [2, 1, 0, 1]
 
 
 @given(cases(), st.floats(0.05, 0.95))

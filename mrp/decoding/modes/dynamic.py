@@ -7,8 +7,9 @@ from typing import ClassVar
 
 from torch import Tensor
 
+from mrp.decoding.fused import fused
 from mrp.decoding.modes.base import Mode
-from mrp.decoding.picks import Picks
+from mrp.decoding.picks import Picks, first_place
 from mrp.decoding.session import Session
 
 
@@ -27,5 +28,11 @@ class Dynamic(Mode):
 
 def above(picks: Picks, tau: float) -> Tensor:
     """Positions [..., B] with confidence > tau; where there is none, the most confident one."""
-    sure = picks.confidence > tau
-    return sure | (picks.first() & ~sure.any(dim=-1, keepdim=True))
+    return above_odds(picks.odds, tau)
+
+
+@fused
+def above_odds(odds: Tensor, tau: float) -> Tensor:
+    """The same from odds [..., B]."""
+    sure = 1.0 / (1.0 + odds) > tau
+    return sure | (first_place(odds) & ~sure.any(dim=-1, keepdim=True))

@@ -21,8 +21,8 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
+from mrp.decoding.fused import fused
 from mrp.decoding.modes.base import Mode
-from mrp.decoding.picks import Picks
 from mrp.decoding.session import Session
 
 
@@ -41,15 +41,16 @@ class Entropy(Mode):
         hidden = session.denoise()
         picks = session.pick(hidden)
         entropy = torch.special.entr(session.forwards.logits(hidden).float().softmax(-1)).sum(-1)
-        session.reveal(picks.top(within(picks, entropy, self.gamma)), picks.tokens, "backbone")
+        session.reveal(picks.top(within(picks.odds, entropy, self.gamma)), picks.tokens, "backbone")
 
 
-def within(picks: Picks, entropy: Tensor, gamma: float) -> Tensor:
-    """How many of the surest positions of picks [n, B] stay within the budget, [n]; at least 1.
+@fused
+def within(odds: Tensor, entropy: Tensor, gamma: float) -> Tensor:
+    """How many positions, by their odds [n, B], stay within the budget, [n]; at least 1.
 
     `entropy` [n, B] in nats. Positions that are not masked count as well, but come last.
     """
-    order = picks.odds.sort(dim=1, stable=True).indices
+    order = odds.sort(dim=1, stable=True).indices
     ordered = entropy.gather(1, order)
     # Sum less maximum never falls as a position joins: counting those that pass gives the largest.
     excess = ordered.cumsum(dim=1) - ordered.cummax(dim=1).values

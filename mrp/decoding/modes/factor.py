@@ -18,11 +18,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-import torch
 from torch import Tensor
 
+from mrp.decoding.fused import fused
 from mrp.decoding.modes.base import Mode
-from mrp.decoding.picks import Picks
+from mrp.decoding.picks import ranks
 from mrp.decoding.session import Session
 
 
@@ -39,13 +39,12 @@ class Factor(Mode):
     def round(self, session: Session, plan: int) -> None:
         """One denoising step of every sample."""
         picks = session.pick(session.denoise())
-        session.reveal(picks.top(joint(picks, self.factor)), picks.tokens, "backbone")
+        session.reveal(picks.top(joint(picks.odds, self.factor)), picks.tokens, "backbone")
 
 
-def joint(picks: Picks, factor: float) -> Tensor:
-    """How many of the surest positions of picks [n, B] are revealed together, [n]; at least 1."""
-    odds = picks.odds.sort(dim=1).values
+@fused
+def joint(odds: Tensor, factor: float) -> Tensor:
+    """How many positions, by their odds [n, B], are revealed together, [n]; at least 1."""
     doubt = 1 / (1 + 1 / odds)  # 1 - c without its rounding; 1 where nothing is masked
-    rank = torch.arange(1, odds.shape[1] + 1, device=odds.device)
     # (n + 1) (1 - c(n)) rises with n, so that counting the n that pass gives the largest.
-    return ((rank + 1) * doubt < factor).sum(dim=1).clamp_min(1)
+    return ((ranks(odds) + 2) * doubt < factor).sum(dim=1).clamp_min(1)

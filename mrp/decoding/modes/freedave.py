@@ -30,9 +30,16 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
+from mrp.decoding.fused import fused
 from mrp.decoding.modes.base import Mode
 from mrp.decoding.modes.dynamic import above
-from mrp.decoding.modes.speculative import Drafts, arrival, chain, no_drafts
+from mrp.decoding.modes.speculative import (
+    Drafts,
+    arrival,
+    chain,
+    no_drafts,
+    useful_drafts_of,
+)
 from mrp.decoding.pace import Pace, useful_drafts
 from mrp.decoding.session import Session
 
@@ -57,28 +64,28 @@ class FreeDave(Mode):
     def round(self, session: Session, plan: int) -> None:
         """Draft, verify, walk, commit, keep."""
         block = session.ids
-        useful = (session.masked().sum(dim=1) - 1).clamp(0, plan).masked_fill(session.fresh, 0)
-        states = chain(block, self.draft(session, plan) if plan else no_drafts(block))
-        read = torch.arange(plan + 1, device=block.device) <= useful[:, None]
+        useful = useful_drafts_of(block, session.fresh, session.mask_id, plan)
+        drafts = self.draft(session, plan) if plan else no_drafts(block)
+        states, read = chain(block, drafts.positions, drafts.tokens, useful)
         hidden = session.verify(states, read)
         picks = session.pick(hidden, states == session.mask_id)
         targets = torch.where(above(picks, self.tau), picks.tokens, states)
 
-        at = walk(states, targets, read)
+        at = steps_taken(states, targets, read)
         lane = session.every
         session.commit(states[lane, at], targets[lane, at])
-        session.keep(hidden[lane, at])
+        session.keep_state(hidden, at)
         session.count("proposed", useful)
         session.count("accepted", at)
 
     def draft(self, session: Session, plan: int) -> Drafts:
         """The `plan` most confident picks of the distribution kept; some may be of no use."""
         picks = session.pick(session.kept)
-        positions = picks.surest(plan)
-        return Drafts(positions, picks.tokens.gather(1, positions))
+        return Drafts(*picks.surest(plan))
 
 
-def walk(states: Tensor, targets: Tensor, read: Tensor) -> Tensor:
+@fused
+def steps_taken(states: Tensor, targets: Tensor, read: Tensor) -> Tensor:
     """Where the walk ends, [n]: from state 0 on to the state that equals the target, if there is.
 
     Args:

@@ -30,6 +30,7 @@ from typing import ClassVar, NamedTuple
 import torch
 from torch import Tensor
 
+from mrp.decoding.fused import fused
 from mrp.decoding.modes.branches import RIVALS, branch_sets, branches_of, reached
 from mrp.decoding.modes.speculative import (
     Candidates,
@@ -70,23 +71,16 @@ class Windowed(Verified):
 
     def candidates(self, block: Tensor, drafts: Drafts, useful: Tensor) -> Candidates:
         """The states of all sets; those that hold no more than the `useful` drafts are read."""
-        (n, size), k = block.shape, drafts.positions.shape[1]
-        sets, number = sets_of(k, self.window, block.device), torch.arange(k, device=block.device)
-        # Which draft stands at each position of the block, k where none; useless ones go aside.
-        position = drafts.positions.masked_fill(number >= useful[:, None], size)
-        which = block.new_full((n, size + 1), k).scatter_(1, position, number.expand(n, -1))
-        tokens = torch.nn.functional.pad(block, (0, 1)).scatter_(1, position, drafts.tokens)
-        which, tokens = which[:, :size], tokens[:, :size]
-        states = torch.where(sets.holding[which].mT, tokens[:, None], block[:, None])
-        return Candidates(states, sets.needs <= useful[:, None], Drafts(which, tokens))
+        sets = sets_of(drafts.positions.shape[1], self.window, block.device)
+        states, read, *placed = set_states(block, *drafts[:2], useful, sets.holding, sets.needs)
+        return Candidates(states, read, Drafts(*placed))
 
     def verify(self, session: Session, candidates: Candidates, useful: Tensor) -> Tensor:
         """One forward of all states, and of the next block where it is looked at."""
         states, read = candidates.states, candidates.read
         if not self.ahead:
             return session.verify(states, read)
-        may_finish = session.masked().sum(dim=1) <= useful + 1  # by all drafts and the bonus
-        hidden, following = session.verify_ahead(states, read, may_finish)
+        hidden, following = session.verify_ahead(states, read, useful)
         session.keep_ahead(following)
         return hidden
 
@@ -95,13 +89,47 @@ class Windowed(Verified):
     ) -> tuple[Tensor, Tensor]:
         """Walk from the empty set as long as the pick is a draft and leads to another set."""
         assert candidates.placed is not None
-        k = drafts.positions.shape[1]
-        sets, (which, tokens) = sets_of(k, self.window, useful.device), candidates.placed[:2]
-        # Which draft the backbone's own pick at each state is, [n, S], k if none.
-        agrees = tokens.gather(1, own.positions) == own.tokens
-        pick = which.gather(1, own.positions).masked_fill_(~agrees, k)
-        at = arrival(sets.onto.gather(1, pick.T).T, k)
-        return at, sets.size[at]
+        sets = sets_of(drafts.positions.shape[1], self.window, useful.device)
+        return walk(*candidates.placed[:2], *own[:2], sets.onto, sets.size)
+
+
+@fused
+def set_states(
+    block: Tensor, positions: Tensor, tokens: Tensor, useful: Tensor, holding: Tensor, needs: Tensor
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """The states of sets of drafts [n, K], on blocks [n, B]; the `useful` [n] first ones count.
+
+    `holding` and `needs`: see `Sets`.
+
+    Returns:
+        The states [n, S, B], and which of them hold useful drafts alone, [n, S]; which draft stands
+        at each position of the block, K where none, and the token there, [n, B] each.
+    """
+    (n, size), k = block.shape, positions.shape[1]
+    number = torch.arange(k, device=block.device)
+    position = positions.masked_fill(number >= useful[:, None], size)  # useless ones go aside
+    which = block.new_full((n, size + 1), k).scatter_(1, position, number.expand(n, -1))
+    there = torch.nn.functional.pad(block, (0, 1)).scatter_(1, position, tokens)
+    which, there = which[:, :size], there[:, :size]
+    states = torch.where(holding[which].mT, there[:, None], block[:, None])
+    return states, needs <= useful[:, None], which, there
+
+
+@fused
+def walk(
+    which: Tensor, there: Tensor, positions: Tensor, tokens: Tensor, onto: Tensor, size: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Where the walk from the empty set ends, [n], and how many drafts that set holds, [n].
+
+    `which` and `there` [n, B]: see `set_states`. `positions` and `tokens` [n, S]: the backbone's
+    own pick at each set. `onto` and `size`: see `Sets`.
+    """
+    k = onto.shape[1] - 1
+    # Which draft the pick is, [n, S], K if none.
+    agrees = there.gather(1, positions) == tokens
+    pick = which.gather(1, positions).masked_fill_(~agrees, k)
+    at = arrival(onto.gather(1, pick.T).T, k)
+    return at, size[at]
 
 
 class Sets(NamedTuple):
@@ -188,16 +216,15 @@ class Lattice(Windowed, Speculative):
             return super().draft(session, useful, k)
         positions, tokens, odds = [], [], []
         rivals: list[Tensor] = []
-        for at, picks, listed in self.passes(session, useful, k):
+        for (at, token), picks, listed in self.passes(session, useful, k):
             positions.append(at)
-            tokens.append(picks.tokens.gather(1, at))
+            tokens.append(token)
             odds.append(picks.odds.gather(1, at))
             if listed is not None:  # the first pass
-                first, second = picks.surest(2).chunk(2, dim=1)
+                (first, second), best = (each.chunk(2, dim=1) for each in picks.surest(2))
                 likely = listed.gather(1, first[..., None].expand(-1, -1, 2))[:, 0]
-                is_first = likely[:, :1] == picks.tokens.gather(1, first)
-                other = torch.where(is_first, likely[:, 1:], likely[:, :1])
-                rivals = [second, first, picks.tokens.gather(1, second), other]
+                other = torch.where(likely[:, :1] == best[0], likely[:, 1:], likely[:, :1])
+                rivals = [second, first, best[1], other]
                 rivals += [picks.odds.gather(1, second), 1 / picks.odds.gather(1, first)]
         return Drafts(
             torch.cat((*positions, *rivals[:2]), 1),
@@ -257,15 +284,9 @@ class Lattice(Windowed, Speculative):
         at = arrival(following, m - RIVALS)
         return at, tables.size[sets.gather(1, at[:, None])[:, 0]]
 
-    def correct(
-        self, session: Session, block: Tensor, accumulated: Tensor, drafting: Tensor
-    ) -> Tensor:
+    def judged(self, session: Session, lanes: Tensor) -> Tensor:
         """In a block's first round the head has no reveal to go by: what was kept stands."""
-        if not self.ahead:
-            return super().correct(session, block, accumulated, drafting)
-        first = session.block_step == 0
-        corrected = super().correct(session, block, accumulated, drafting & ~first)
-        return torch.where(first[:, None, None], accumulated, corrected)
+        return lanes & (session.block_step > 0) if self.ahead else lanes
 
 
 @dataclass(frozen=True)

@@ -29,6 +29,7 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor
 
+from mrp.decoding.fused import fused
 from mrp.decoding.modes.base import Mode
 from mrp.decoding.modes.dynamic import above
 from mrp.decoding.pace import Pace
@@ -89,7 +90,7 @@ class Remask(Mode):
                 ids = session.ids if self.condition == "revealed" else before
                 corrected = session.correct(ids, hidden, several, "head_remask")
             doubt, limit = self.doubt(session, corrected, hidden, picks.tokens)
-            session.remask(veto(fresh, doubt, limit) & several[:, None])
+            session.remask(veto(fresh, doubt, limit))
 
     def doubt(
         self, session: Session, corrected: Tensor, hidden: Tensor, tokens: Tensor
@@ -117,6 +118,7 @@ def correct_by_halves(session: Session, hidden: Tensor, halves: Tensor, where: T
     return torch.where(halves[:, 1, :, None], corrected[:, 1], corrected[:, 0])
 
 
+@fused
 def halves(fresh: Tensor, rank: Tensor) -> Tensor:
     """Fresh positions [n, B] in two halves, [n, 2, B]: every other one by their `rank` [n, B].
 
@@ -126,6 +128,7 @@ def halves(fresh: Tensor, rank: Tensor) -> Tensor:
     return torch.stack((fresh & ~second, fresh & second), dim=1)
 
 
+@fused
 def veto(fresh: Tensor, doubt: Tensor, limit: float) -> Tensor:
     """Fresh tokens [n, B] with doubt above the limit, less the least doubtful if all are."""
     vetoed = fresh & (doubt > limit)

@@ -23,6 +23,7 @@ from typing import ClassVar, Literal, NamedTuple
 import torch
 from torch import Tensor
 
+from mrp.decoding.fused import fused
 from mrp.decoding.modes.base import Mode
 from mrp.decoding.pace import KEEP, MOST, PLAIN, Pace, useful_drafts
 from mrp.decoding.picks import Picks
@@ -110,33 +111,28 @@ class Verified(Mode):
         if plan <= 0 and self.paced:
             self.step(session, keep=plan != PLAIN)
             return
-        block, lane = session.ids, session.every
+        block = session.ids
         # Draft. The last masked position is the bonus of the state before it: it needs no draft.
-        useful = (session.masked().sum(dim=1) - 1).clamp(0, plan).masked_fill(session.fresh, 0)
+        useful = useful_drafts_of(block, session.fresh, session.mask_id, plan)
         drafts = self.draft(session, useful, plan) if plan else no_drafts(block)
         # Verify.
         candidates = self.candidates(block, drafts, useful)
         states = candidates.states
         hidden = self.verify(session, candidates, useful)
         picks, listed = session.pick_and_list(hidden, self.listed, states == session.mask_id)
-        first = picks.capped(self.cap).best()[..., None]
-        own = Drafts(first.squeeze(2), picks.tokens.gather(2, first).squeeze(2))
+        own = Drafts(*(each.squeeze(2) for each in picks.capped(self.cap).surest(1)))
         # Accept.
         at, accepted = self.accept(own, drafts, useful, candidates)
         session.count("proposed", useful)
         session.count("accepted", accepted)
         # Commit.
-        drafted, own_pick = states[lane, at], (own.positions[lane, at], own.tokens[lane, at])
-        position, token = (each[:, None] for each in own_pick)
-        session.commit(drafted, drafted.scatter(1, position, token))
+        session.commit(*arrived(states, own.positions, own.tokens, at))
         # Keep.
-        session.keep(hidden[lane, at], None if listed is None else listed[lane, at])
+        session.keep_state(hidden, at, listed)
 
     def candidates(self, block: Tensor, drafts: Drafts, useful: Tensor) -> Candidates:
         """What is verified: C(0) ... C(K)."""
-        states = chain(block, drafts)
-        number = torch.arange(states.shape[1], device=block.device)
-        return Candidates(states, number <= useful[:, None])
+        return Candidates(*chain(block, drafts.positions, drafts.tokens, useful))
 
     def verify(self, session: Session, candidates: Candidates, useful: Tensor) -> Tensor:
         """The hidden states [n, S, B, H] of the candidates."""
@@ -149,12 +145,7 @@ class Verified(Mode):
 
         `own`: the backbone's picks at each state.
         """
-        k = drafts.positions.shape[1]
-        # Its pick at C(k) against draft k + 1, which stands in column k.
-        agrees = own.positions[:, :k] == drafts.positions
-        agrees &= own.tokens[:, :k] == drafts.tokens
-        agrees &= torch.arange(k, device=useful.device) < useful[:, None]
-        accepted = agrees.cumprod(dim=1).sum(dim=1)  # those before the first mismatch
+        accepted = agreement(useful, *own[:2], *drafts[:2])
         return accepted, accepted
 
     def step(self, session: Session, keep: bool) -> None:
@@ -173,15 +164,71 @@ def no_drafts(block: Tensor) -> Drafts:
     return Drafts(block[:, :0], block[:, :0])
 
 
-def chain(block: Tensor, drafts: Drafts) -> Tensor:
-    """The states C(0) ... C(K), [n, K+1, B], of a block [n, B]: its first 0 ... K drafts made."""
-    k = drafts.positions.shape[1]
+@fused
+def useful_drafts_of(block: Tensor, fresh: Tensor, mask_id: int, most: int) -> Tensor:
+    """How many drafts each block [n, B] can use, [n]: one less than it has masks, at most `most`.
+
+    A `fresh` [n] one has nothing to draft from.
+    """
+    masks = (block == mask_id).sum(dim=1)
+    return (masks - 1).clamp(0, most).masked_fill(fresh, 0)
+
+
+@fused
+def revealed(block: Tensor, positions: Tensor, tokens: Tensor) -> Tensor:
+    """The blocks [n, B] with `tokens` at `positions`, [n, m] each."""
+    return block.scatter(1, positions, tokens)
+
+
+@fused
+def masked_of(block: Tensor, mask_id: int, lanes: Tensor) -> Tensor:
+    """Which positions of the blocks [n, B] are masked, in the `lanes` [n] alone."""
+    return (block == mask_id) & lanes[:, None]
+
+
+@fused
+def chain(
+    block: Tensor, positions: Tensor, tokens: Tensor, useful: Tensor
+) -> tuple[Tensor, Tensor]:
+    """The states C(0) ... C(K) of a block [n, B]: its first 0 ... K drafts [n, K] made.
+
+    Returns:
+        The states [n, K+1, B], and which of them hold `useful` [n] drafts alone, [n, K+1].
+    """
+    k = positions.shape[1]
     states = block[:, None].repeat(1, k + 1, 1)
     for number in range(k):
-        position = drafts.positions[:, number, None, None].expand(-1, k - number, 1)
-        token = drafts.tokens[:, number, None, None].expand(-1, k - number, 1)
+        position = positions[:, number, None, None].expand(-1, k - number, 1)
+        token = tokens[:, number, None, None].expand(-1, k - number, 1)
         states[:, number + 1 :].scatter_(2, position, token)
-    return states
+    return states, torch.arange(k + 1, device=block.device) <= useful[:, None]
+
+
+@fused
+def agreement(
+    useful: Tensor, positions: Tensor, tokens: Tensor, drafted_at: Tensor, drafted: Tensor
+) -> Tensor:
+    """How many of the drafts, those `useful` [n], the backbone's own picks agree with, [n].
+
+    Its pick at C(k), position and token [n, K+1], is held against draft k + 1, in column k of
+    `drafted_at` and `drafted` [n, K].
+    """
+    k = drafted.shape[1]
+    agrees = (positions[:, :k] == drafted_at) & (tokens[:, :k] == drafted)
+    agrees &= torch.arange(k, device=useful.device) < useful[:, None]
+    return agrees.cumprod(dim=1).sum(dim=1)  # those before the first mismatch
+
+
+@fused
+def arrived(states: Tensor, positions: Tensor, tokens: Tensor, at: Tensor) -> tuple[Tensor, Tensor]:
+    """The state `at` [n] of [n, S, B], and the same with the backbone's own pick, [n, B] each.
+
+    Its pick at each state: `positions` and `tokens` [n, S].
+    """
+    lane = torch.arange(len(at), device=at.device)
+    drafted = states[lane, at]
+    own = positions[lane, at, None], tokens[lane, at, None]
+    return drafted, drafted.scatter(1, *own)
 
 
 def arrival(following: Tensor, steps: int) -> Tensor:
@@ -218,27 +265,26 @@ class Speculative(Verified):
 
     def draft(self, session: Session, useful: Tensor, k: int) -> Drafts:
         """A head pass takes the best masked position under the corrected logits, the last more."""
-        passes = [
-            (at, picks.tokens.gather(1, at)) for at, picks, _ in self.passes(session, useful, k)
-        ]
-        return Drafts(*(torch.cat(each, 1) for each in zip(*passes, strict=True)))
+        made = zip(*(made for made, *_ in self.passes(session, useful, k)), strict=True)
+        return Drafts(*(torch.cat(each, 1) for each in made))
 
     def passes(
         self, session: Session, useful: Tensor, k: int
-    ) -> Iterator[tuple[Tensor, Picks, Tensor | None]]:
-        """The head's passes: each one's drafts as positions, its picks, what `look` listed."""
+    ) -> Iterator[tuple[tuple[Tensor, Tensor], Picks, Tensor | None]]:
+        """The head's passes: each one's drafts, its picks, what `look` listed."""
         block, accumulated = session.ids, session.kept
         passes = min(k, self.head_passes or k)
         lanes = useful > torch.arange(passes, device=useful.device)[:, None]  # of each pass
-        for number, drafting in enumerate(lanes):
-            accumulated = self.correct(session, block, accumulated, drafting)
-            masked = (block == session.mask_id) & drafting[:, None]
+        judged = self.judged(session, lanes)
+        for number, (drafting, where) in enumerate(zip(lanes, judged, strict=True)):
+            accumulated = session.correct(block, accumulated, where, "head_draft", self.scale)
+            masked = masked_of(block, session.mask_id, drafting)
             found, listed = self.look(session, accumulated, masked, number)
             picks = found.capped(self.cap)
             more = 1 if number < passes - 1 else k - number
-            position = picks.surest(more)
-            block = block.scatter(1, position, picks.tokens.gather(1, position))
-            yield position, picks, listed
+            drafts = picks.surest(more)
+            block = revealed(block, *drafts)
+            yield drafts, picks, listed
 
     def look(
         self, session: Session, hidden: Tensor, masked: Tensor, number: int
@@ -246,11 +292,9 @@ class Speculative(Verified):
         """The picks of pass `number`, and a list of likely tokens where one is needed."""
         return session.pick(hidden, masked, session.kept_shortlist), None
 
-    def correct(
-        self, session: Session, block: Tensor, accumulated: Tensor, drafting: Tensor
-    ) -> Tensor:
-        """One head pass over the blocks [n, B] of the lanes that are `drafting` [n]."""
-        return session.correct(block, accumulated, drafting, "head_draft", self.scale)
+    def judged(self, session: Session, lanes: Tensor) -> Tensor:
+        """Of the lanes [passes, n] that each pass drafts for, those that the head has a say in."""
+        return lanes
 
 
 @dataclass(frozen=True)
@@ -266,5 +310,4 @@ class SelfSpeculative(Verified):
     def draft(self, session: Session, useful: Tensor, k: int) -> Drafts:
         """The most confident of the still-masked positions, from the logits one token stale."""
         picks = session.pick(session.kept).capped(self.cap)
-        positions = picks.surest(k)
-        return Drafts(positions, picks.tokens.gather(1, positions))
+        return Drafts(*picks.surest(k))

@@ -26,7 +26,7 @@ from torch import Tensor
 
 from mrp.decoding.modes.base import Mode
 from mrp.decoding.modes.dynamic import above
-from mrp.decoding.picks import Picks, probability
+from mrp.decoding.picks import Picks, probability, ranks
 from mrp.decoding.session import Session
 
 
@@ -72,8 +72,4 @@ def narrow(trust: Tensor, back: float, before: Tensor) -> Tensor:
 
     `trust` is infinite where nothing may be taken back, `before` what the last round revealed.
     """
-    order = trust.argsort(dim=1, stable=True)
-    rank = torch.empty_like(order).scatter_(
-        1, order, torch.arange(trust.shape[1], device=trust.device).expand_as(order)
-    )
-    return (trust < back) & (rank < (before - 1)[:, None])
+    return (trust < back) & (ranks(trust) < (before - 1)[:, None])

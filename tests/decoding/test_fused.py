@@ -1,0 +1,183 @@
+"""The kernels of small rules against the rules, and whole decoding runs on them.
+
+They run on a GPU, or, with TRITON_INTERPRET=1 and triton installed, in Triton's CPU interpreter.
+"""
+
+from __future__ import annotations
+
+import inspect
+import os
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+pytest.importorskip("triton")
+GPU = torch.cuda.is_available()
+if not GPU and os.environ.get("TRITON_INTERPRET") != "1":
+    pytest.skip("no GPU and no TRITON_INTERPRET=1", allow_module_level=True)
+
+from mrp.decoding import fused  # noqa: E402
+from mrp.decoding.fast import drafts, lanes, places  # noqa: E402
+from mrp.decoding.forwards import EagerForwards  # noqa: E402
+from mrp.decoding.lanes import TALLY  # noqa: E402
+from mrp.decoding.modes.lattice import sets_of  # noqa: E402
+from tests.decoding.test_rounds import ALL_MODES, samples  # noqa: E402
+from tests.tiny import tiny_backbone, tiny_head  # noqa: E402
+
+pytestmark = pytest.mark.gpu if GPU else []
+DEVICE = torch.device("cuda" if GPU else "cpu")
+KERNELS: dict[str, Callable[..., Any]] = vars(lanes) | vars(places) | vars(drafts)
+MASK = 2
+
+
+def test_every_rule_has_a_kernel_of_the_same_signature() -> None:
+    for name, rule in fused.RULES.items():
+        assert inspect.signature(KERNELS[name]) == inspect.signature(rule), name
+
+
+@st.composite
+def sizes(draw: st.DrawFn) -> tuple[int, int, int, int, torch.Generator]:
+    """Lanes, positions of a block, drafts, states, and where the rest is drawn from."""
+    size = draw(st.sampled_from([2, 4, 5, 8, 16, 32]))
+    k = draw(st.integers(0, min(7, size - 1)))
+    generator = torch.Generator().manual_seed(draw(st.integers(0, 10_000)))
+    return draw(st.integers(1, 4)), size, k, draw(st.integers(1, 9)), generator
+
+
+def arguments(name: str, case: tuple[int, int, int, int, torch.Generator]) -> tuple[Any, ...]:
+    """Arguments of a rule as a round would have them: few tokens, ties, views of larger tensors."""
+    n, size, k, states, generator = case
+
+    def numbers(most: int, *shape: int) -> Tensor:
+        """A view of every other one: no kernel may take memory for granted."""
+        drawn = torch.randint(0, most, (*shape, 2), generator=generator)
+        return drawn[..., 0] if shape else drawn
+
+    def flags(*shape: int) -> Tensor:
+        return numbers(2, *shape) == 1
+
+    odds = numbers(5, n, states, size) / 4
+    odds = torch.where(flags(n, states, size), odds, torch.inf)
+    board, tally = (numbers(4, n + 2, *of).contiguous() for of in ((3, size), (len(TALLY),)))
+    block, fresh = board[:n, 0], flags(n + 2)[:n]
+    drafted_at = torch.stack([torch.randperm(size, generator=generator)[:k] for _ in range(n)])
+    drafted, useful = numbers(4, n, k), numbers(k + 1, n)
+    if name in ("set_states", "walk"):
+        k = min(k, 5)
+        drafted_at, drafted, useful = drafted_at[:, :k], drafted[:, :k], useful.clamp(max=k)
+        sets = sets_of(k, 1 + int(numbers(3, 1)), torch.device("cpu"))
+        states = len(sets.size)
+    positions, tokens = numbers(size, n, states), numbers(4, n, states)
+    if name == "agreement":  # mostly right drafts
+        positions, tokens = numbers(size, n, k + 1), numbers(2, n, k + 1)
+        positions[:, :k] = torch.where(flags(n, k) | flags(n, k), drafted_at, positions[:, :k])
+        tokens[:, :k] = torch.where(flags(n, k) | flags(n, k), drafted, tokens[:, :k])
+    ids = numbers(4, n, states, size)
+    if name == "steps_taken":  # so that some states are reached
+        ids = ids[..., :1].expand(ids.shape).contiguous()
+    hidden, at = torch.randn(n, states, size, 70, generator=generator), numbers(states, n)
+    row, start = torch.arange(n), size * numbers(6, n)
+    count = 1 + int(numbers(size, 1))
+    made: dict[str, Callable[[], tuple[Any, ...]]] = {
+        "first_place": lambda: (odds,),
+        "first_places": lambda: (odds, ids, count),
+        "ranks": lambda: (odds,),
+        "first_among": lambda: (odds, numbers(size + 2, n, states)),
+        "joint": lambda: (odds[:, 0], float(numbers(40, 1)) / 8),
+        "within": lambda: (odds[:, 0], numbers(5, n, size) / 4, float(numbers(20, 1)) / 4),
+        "halves": lambda: (flags(n, size), ids[:, 0]),
+        "veto": lambda: (flags(n, size), numbers(5, n, size) / 4, float(numbers(5, 1)) / 4),
+        "mask_again": lambda: (board, flags(n, size), MASK),
+        "advanced": lambda: (
+            *(hidden, torch.randn(hidden.shape, generator=generator)),
+            *(None if flags(1) else flags(n), 1.0 if flags(1) else 0.3, bool(flags(1))),
+        ),
+        "revealed": lambda: (block, drafted_at, drafted),
+        "steps_taken": lambda: (ids % 2, numbers(2, n, states, size), flags(n, states)),
+        "above_odds": lambda: (odds, float(numbers(9, 1)) / 8),
+        "places_of_states": lambda: (row, start, states, size),
+        "states_and_next": lambda: (ids, row, start, MASK),
+        "write": lambda: (board, tally, flags(n, size), ids[:, 0], int(numbers(4, 1))),
+        "write_verified": lambda: (board, tally, fresh, ids[:, 0], numbers(4, n, size)),
+        "copy_state": lambda: (hidden, at, torch.zeros(n + 2, size, 70)),
+        "count_verification": lambda: (tally, fresh),
+        "useful_drafts_of": lambda: (block, fresh, MASK, k),
+        "masked_of": lambda: (block, MASK, flags(n, 3)[:, 1]),
+        "chain": lambda: (block, drafted_at, drafted, useful),
+        "agreement": lambda: (useful, positions, tokens, drafted_at, drafted),
+        "arrived": lambda: (ids, positions, tokens, at),
+        "set_states": lambda: (block, drafted_at, drafted, useful, sets.holding, sets.needs),
+        "walk": lambda: (
+            *(numbers(k + 1, n, size), numbers(2, n, size)),
+            *(positions, numbers(2, n, states), sets.onto, sets.size),
+        ),
+    }
+    return made[name]()
+
+
+@pytest.mark.parametrize("name", fused.RULES)
+@given(sizes())
+@settings(max_examples=40, deadline=None)
+@torch.inference_mode()
+def test_kernels_equal_their_rules(
+    name: str, case: tuple[int, int, int, int, torch.Generator]
+) -> None:
+    """What they return and what they write, in the place of every argument."""
+    given_ = arguments(name, case)
+    seen = []
+    for function in (fused.RULES[name], KERNELS[name]):
+        there = [
+            each.clone(memory_format=torch.preserve_format).to(DEVICE)
+            if isinstance(each, Tensor)
+            else each
+            for each in given_
+        ]
+        result = function(*there)
+        results = result if isinstance(result, tuple) else (result,)
+        seen.append([each for each in (*results, *there) if isinstance(each, Tensor)])
+    for rules, kernels in zip(*seen, strict=True):
+        assert rules.dtype == kernels.dtype
+        assert torch.equal(rules, kernels)
+
+
+def test_several_sources() -> None:
+    """`write` with a source for every position."""
+    board, tally = torch.zeros(3, 3, 5, dtype=torch.long), torch.arange(21).view(3, 7)
+    where, tokens = torch.tensor([[1, 0, 1, 1, 0]] * 2) == 1, torch.arange(10).view(2, 5)
+    source = torch.tensor([[0, 1, 2, 3, 0]] * 2)
+    found = []
+    for function in (fused.RULES["write"], KERNELS["write"]):
+        there = [each.clone().to(DEVICE) for each in (board, tally, where, tokens, source)]
+        function(*there)
+        found.append(there[0].cpu())
+    assert torch.equal(*found)
+    assert found[0][1, 1].tolist() == [28, 0, 30, 31, 0]  # round 7, four sources
+
+
+def test_odds_that_are_no_numbers_name_places_in_the_block() -> None:
+    odds = torch.full((2, 8), torch.nan, device=DEVICE)
+    tokens = torch.zeros(2, 8, dtype=torch.long, device=DEVICE)
+    first, _ = places.first_places(odds, tokens, 3)
+    assert first.tolist() == [[0, 1, 2]] * 2
+    assert not places.first_place(odds).any()
+
+
+@pytest.mark.skipif(GPU, reason="test_rounds.py has the same on a GPU, for kernels and graphs")
+@pytest.mark.parametrize(
+    "mode", ALL_MODES, ids=lambda mode: "-".join(map(str, (mode[0], *mode[1].values())))
+)
+@pytest.mark.parametrize("rounds", ["exact", "fixed"])
+def test_decoding_with_kernels_equals_decoding_with_rules(
+    mode: tuple[str, dict[str, Any]], rounds: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    backbone = tiny_backbone(3, ends=False)
+    head = tiny_head(backbone)
+    case = (backbone, head, [[5, 9, 4], [7] * 11, [8]], [9, 17, 12], 2, mode)
+    with_rules = samples(*case, rounds=rounds, choose=EagerForwards)
+    monkeypatch.setattr(fused, "kernels_on", lambda device: KERNELS)
+    assert samples(*case, rounds=rounds, choose=EagerForwards) == with_rules
