@@ -7,6 +7,7 @@ import gc
 import threading
 import weakref
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import pytest
@@ -20,9 +21,11 @@ from mrp.decoding.graphs import FixedRounds, power_of_two, riders
 from mrp.decoding.history import blocks_back
 from mrp.decoding.pace import KEEP, PLAIN, Pace
 from mrp.decoding.packed import PackedForwards
+from mrp.decoding.picks import Picks
 from mrp.decoding.rounds import ExactRounds
 from mrp.decoding.session import Session
 from mrp.models import Backbone, Head
+from tests.decoding.near_ties import matched
 from tests.decoding.test_lossless import cases
 from tests.tiny import tiny_backbone, tiny_head
 
@@ -78,18 +81,50 @@ def modes_of(block: int) -> list[tuple[str, dict[str, Any]]]:
     ]
 
 
-@given(cases(layers=2, prompts=4, blocks=2), st.data())
+@given(cases(), st.data())
 @settings(max_examples=60, deadline=None)
 def test_fixed_shapes_and_plain_forwards_equal_exact_and_packed_ones(
     case: Case, data: st.DataObject
 ) -> None:
     backbone, head, prompts, budgets, batch_size, _ = case
     mode = data.draw(st.sampled_from(modes_of(backbone.config.block_size)))
+
+    def decode(**how: Any) -> list[Decoded]:
+        return samples(backbone, head, prompts, budgets, batch_size, mode, **how)
+
     assert PackedForwards.suits(backbone)
-    packed = samples(backbone, head, prompts, budgets, batch_size, mode)
-    assert packed == samples(backbone, head, prompts, budgets, batch_size, mode, rounds="fixed")
-    plain = samples(backbone, head, prompts, budgets, batch_size, mode, choose=EagerForwards)
-    assert packed == plain
+    packed = decode()
+    for others in (decode(rounds="fixed"), decode(choose=EagerForwards)):
+        matched(packed, others, lambda choose: decode(choose=choose))
+
+
+@pytest.mark.parametrize(("apart", "tied"), [(1e-6, True), (1e-3, False)])
+def test_samples_may_part_at_a_near_tie_alone(apart: float, tied: bool) -> None:
+    """Dynamic decoding with thresholds below and above a confidence that occurs."""
+    backbone, prompts, budgets = tiny_backbone(3, ends=False), [[5, 6, 7], [8] * 9], [30, 20]
+    seen: list[Picks] = []
+
+    class Watched(PackedForwards):
+        def pick(self, hidden: torch.Tensor, masked: torch.Tensor) -> Picks:
+            seen.append(super().pick(hidden, masked))
+            return seen[-1]
+
+    def dynamic(tau: float, choose: Any = None) -> list[Decoded]:
+        mode = ("dynamic", {"tau": tau})
+        return samples(backbone, tiny_head(backbone), prompts, budgets, 2, mode, choose=choose)
+
+    dynamic(0.9, choose=Watched)
+    best, second = seen[0].confidence[1].sort(descending=True).values[:2].tolist()
+    assert best > 1.01 * second  # so it is revealed, and the second beside it or not
+    below, above = (dynamic(second * (1 + sign * apart)) for sign in (-1, 1))
+    assert below[0] == above[0]
+    assert below[1] != above[1]
+    again = partial(dynamic, second * (1 + apart))
+    if tied:
+        assert matched(below, above, again) == below
+    else:
+        with pytest.raises(AssertionError, match=r"no near tie, by number: \{1:"):
+            matched(below, above, again)
 
 
 def test_a_decoder_can_be_used_again_and_grows() -> None:
