@@ -71,7 +71,7 @@ def fit(
         fused=device.type == "cuda",
     )
     point = load_checkpoint(out_dir, model, optimizer, device)
-    step_module = _prepare(objective, settings, world, device)
+    step_module = _shared(objective, world, device)
     columns = ["step", "loss", objective.metric, "lr", "tokens_per_second", "seconds"]
     metrics = Metrics(out_dir, columns, point.step, world.leads)
     progress = Progress(label, settings.steps, point.step, world.leads)
@@ -166,17 +166,12 @@ class _Window:
         return loss, metric
 
 
-def _prepare(
-    objective: nn.Module, settings: Optimization, world: World, device: torch.device
-) -> nn.Module:
-    """The objective as it is called every step: compiled on a GPU, wrapped for many processes."""
-    module = objective
-    if settings.compile and device.type == "cuda":
-        module.compile()
-    if world.size > 1:
-        ids = [device.index] if device.type == "cuda" else None
-        module = DistributedDataParallel(module, device_ids=ids)
-    return module
+def _shared(module: nn.Module, world: World, device: torch.device) -> nn.Module:
+    """The module as it is called every step: wrapped, if many processes share its gradients."""
+    if world.size == 1:
+        return module
+    ids = [device.index] if device.type == "cuda" else None
+    return DistributedDataParallel(module, device_ids=ids)
 
 
 def _formatted(values: Mapping[str, float]) -> dict[str, str]:

@@ -16,6 +16,7 @@ from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
 from mrp.models import Attend, Backbone, Head
+from mrp.training.regions import compile_layers
 
 # Logits held at once, in elements: beyond that, the loss is computed in recomputed chunks.
 LOGITS_AT_ONCE = 2**28
@@ -46,9 +47,13 @@ class BackboneObjective(nn.Module):
     metric = "ce"
 
     def __init__(self, backbone: Backbone, compiled: bool) -> None:
+        """Keep the backbone; `compiled` compiles its layers and the loss (meant for a GPU)."""
         super().__init__()
         self.backbone = backbone
         self.dense = compiled and backbone.config.vocab_size <= DENSE_VOCABULARY
+        self._sums = torch.compile(_sums) if compiled else _sums
+        if compiled:
+            compile_layers(backbone)
 
     def forward(self, batch: Batch) -> tuple[Tensor, Tensor]:
         """Return the loss and, to read, the plain mean cross-entropy of the masked tokens."""
@@ -62,7 +67,7 @@ class BackboneObjective(nn.Module):
             logits = self.backbone.logits(hidden).float()
             return F.cross_entropy(logits, target, reduction="none")
 
-        return _sums(
+        return self._sums(
             entropy, masked, batch.weight, self.dense, config.vocab_size, hidden, batch.clean
         )
 
@@ -80,12 +85,17 @@ class HeadObjective(nn.Module):
     def __init__(
         self, backbone: Backbone, head: Head, compiled: bool, temperature: float = 1.0
     ) -> None:
+        """Keep both; `compiled` compiles their layers and the loss (meant for a GPU)."""
         super().__init__()
         self.head = head
         # Not a submodule: the backbone is frozen, so neither optimizer nor DDP should see it.
         self._frozen = (backbone,)
         self.temperature = temperature
         self.dense = compiled and backbone.config.vocab_size <= DENSE_VOCABULARY
+        self._sums = torch.compile(_sums) if compiled else _sums
+        if compiled:
+            compile_layers(backbone)
+            compile_layers(head)
 
     def forward(self, batch: Batch) -> tuple[Tensor, Tensor]:
         """Return the loss, the mean over the K steps, and the plain mean KL of masked tokens."""
@@ -111,7 +121,7 @@ class HeadObjective(nn.Module):
                 batch.attend,
             )[:, :length]
             hidden = self.head.advance(hidden, output)
-            loss, mean = _sums(
+            loss, mean = self._sums(
                 divergence,
                 masked,
                 batch.weight,
