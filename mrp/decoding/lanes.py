@@ -19,7 +19,7 @@ from mrp.models.transformer import Backbone
 
 # Per lane: rounds of the sample and of its block, then what a mode counts.
 TALLY = ("step", "block_step", "verify", "head_draft", "head_remask", "proposed", "accepted")
-VERIFY = TALLY.index("verify")
+VERIFY, PROPOSED, ACCEPTED = map(TALLY.index, ("verify", "proposed", "accepted"))
 BONUS, DRAFT = SOURCES.index("bonus"), SOURCES.index("draft")
 
 
@@ -193,20 +193,20 @@ class Lanes:
         every round.
         """
         self.kept_hidden[: self.n].copy_(hidden)
-        self._kept(numbers)
+        self.fresh_lanes[: self.n].fill_(False)
+        self._keep_numbers(numbers)
 
     def keep_state(self, hidden: Tensor, at: Tensor, numbers: Tensor | None = None) -> None:
         """Keep the state `at` [n] of hidden states [n, S, B, H]; see `keep`."""
-        copy_state(hidden, at, self.kept_hidden)
-        self._kept(None if numbers is None else numbers[self.every, at])
+        keep_state(hidden, at, self.kept_hidden, self.fresh_lanes)
+        self._keep_numbers(None if numbers is None else numbers[self.every, at])
 
-    def _kept(self, numbers: Tensor | None) -> None:
+    def _keep_numbers(self, numbers: Tensor | None) -> None:
         if numbers is not None:
             if self.kept_list is None:
                 shape = (self.slots + 1, *numbers.shape[1:])
                 self.kept_list = torch.zeros(shape, dtype=torch.long, device=self.device)
             self.kept_list[: self.n] = numbers
-        self.fresh_lanes[: self.n].fill_(False)
 
     def keep_ahead(self, hidden: Tensor) -> None:
         """Keep hidden states [n, B, H] of the next blocks: `kept` for each when it is opened.
@@ -224,6 +224,10 @@ class Lanes:
     def begin_verification(self) -> None:
         """Count a round, and a verification where the lane is not fresh."""
         count_verification(self.tally, self.fresh)
+
+    def count_drafts(self, proposed: Tensor, accepted: Tensor) -> None:
+        """Add drafts to the counters of that name, [n] each."""
+        count_drafts(self.tally, proposed, accepted)
 
     def count(self, name: str, amount: Tensor) -> None:
         """Add `amount` [n] (numbers or a mask) to a counter of TALLY."""
@@ -260,11 +264,12 @@ def mask_again(board: Tensor, where: Tensor, mask_id: int) -> None:
 
 
 @fused
-def copy_state(hidden: Tensor, at: Tensor, kept: Tensor) -> None:
-    """Copy the state `at` [n] of hidden [n, S, B, H] to the first n of `kept`."""
+def keep_state(hidden: Tensor, at: Tensor, kept: Tensor, fresh: Tensor) -> None:
+    """Copy the state `at` [n] of hidden [n, S, B, H] to the first n of `kept`: none is `fresh`."""
     n, states = hidden.shape[:2]
     place = torch.arange(0, n * states, states, device=at.device) + at
     torch.index_select(hidden.flatten(0, 1), 0, place, out=kept[:n])
+    fresh[:n] = False
 
 
 @fused
@@ -272,3 +277,10 @@ def count_verification(tally: Tensor, fresh: Tensor) -> None:
     """Add a round to each of the lanes `fresh` [n], and a verification where it is not."""
     tally[: len(fresh), :2] += 1
     tally[: len(fresh), VERIFY] += ~fresh
+
+
+@fused
+def count_drafts(tally: Tensor, proposed: Tensor, accepted: Tensor) -> None:
+    """Add to what was `proposed` and `accepted` in the lanes, [n] each."""
+    tally[: len(proposed), PROPOSED] += proposed
+    tally[: len(proposed), ACCEPTED] += accepted

@@ -18,7 +18,7 @@ import triton.language as tl
 from torch import Tensor
 
 from mrp.decoding.blocks import Blocks
-from mrp.decoding.lanes import BONUS, DRAFT, TALLY, VERIFY
+from mrp.decoding.lanes import ACCEPTED, BONUS, DRAFT, PROPOSED, TALLY, VERIFY
 from mrp.decoding.sample import SOURCES
 
 COUNTERS, ALL_SOURCES = len(TALLY), len(SOURCES)
@@ -272,12 +272,12 @@ def _advanced_kernel(
     tl.store(AFTER + at, after, mask=inside)
 
 
-def copy_state(hidden: Tensor, at: Tensor, kept: Tensor) -> None:
+def keep_state(hidden: Tensor, at: Tensor, kept: Tensor, fresh: Tensor) -> None:
     """See `mrp.decoding.lanes`."""
     n, states = hidden.shape[:2]
     numbers = hidden[0, 0].numel()
-    _copy_state_kernel[(n, triton.cdiv(numbers, CHUNK))](
-        *(hidden.contiguous(), at.contiguous(), kept),
+    _keep_state_kernel[(n, triton.cdiv(numbers, CHUNK))](
+        *(hidden.contiguous(), at.contiguous(), kept, fresh),
         numbers,
         STATES=states,
         CHUNK=CHUNK,
@@ -286,12 +286,13 @@ def copy_state(hidden: Tensor, at: Tensor, kept: Tensor) -> None:
 
 
 @triton.jit
-def _copy_state_kernel(HIDDEN, AT, KEPT, numbers, STATES: tl.constexpr, CHUNK: tl.constexpr):
+def _keep_state_kernel(HIDDEN, AT, KEPT, FRESH, numbers, STATES: tl.constexpr, CHUNK: tl.constexpr):
     lane = tl.program_id(0).to(tl.int64)
     each = tl.program_id(1) * CHUNK + tl.arange(0, CHUNK)
     state = lane * STATES + tl.load(AT + lane)
     values = tl.load(HIDDEN + state * numbers + each, mask=each < numbers)
     tl.store(KEPT + lane * numbers + each, values, mask=each < numbers)
+    tl.store(FRESH + lane, 0)
 
 
 def count_verification(tally: Tensor, fresh: Tensor) -> None:
@@ -309,3 +310,30 @@ def _count_verification_kernel(TALLY, FRESH, VERIFY: tl.constexpr, COUNTERS: tl.
     tl.store(mine, tl.load(mine) + 1)
     tl.store(mine + 1, tl.load(mine + 1) + 1)
     tl.store(mine + VERIFY, tl.load(mine + VERIFY) + verified.to(tl.int64))
+
+
+def count_drafts(tally: Tensor, proposed: Tensor, accepted: Tensor) -> None:
+    """See `mrp.decoding.lanes`."""
+    _count_drafts_kernel[(len(proposed),)](
+        *(tally, proposed.contiguous(), accepted.contiguous()),
+        PROPOSED=PROPOSED,
+        ACCEPTED=ACCEPTED,
+        COUNTERS=COUNTERS,
+        num_warps=1,
+    )
+
+
+@triton.jit
+def _count_drafts_kernel(
+    TALLY,
+    MADE,
+    TAKEN,
+    PROPOSED: tl.constexpr,
+    ACCEPTED: tl.constexpr,
+    COUNTERS: tl.constexpr,
+):
+    lane = tl.program_id(0).to(tl.int64)
+    proposed = TALLY + lane * COUNTERS + PROPOSED
+    accepted = TALLY + lane * COUNTERS + ACCEPTED
+    tl.store(proposed, tl.load(proposed) + tl.load(MADE + lane))
+    tl.store(accepted, tl.load(accepted) + tl.load(TAKEN + lane))

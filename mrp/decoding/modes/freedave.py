@@ -75,8 +75,7 @@ class FreeDave(Mode):
         lane = session.every
         session.commit(states[lane, at], targets[lane, at])
         session.keep_state(hidden, at)
-        session.count("proposed", useful)
-        session.count("accepted", at)
+        session.count_drafts(useful, at)
 
     def draft(self, session: Session, plan: int) -> Drafts:
         """The `plan` most confident picks of the distribution kept; some may be of no use."""

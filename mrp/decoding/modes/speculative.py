@@ -123,8 +123,7 @@ class Verified(Mode):
         own = Drafts(*(each.squeeze(2) for each in picks.capped(self.cap).surest(1)))
         # Accept.
         at, accepted = self.accept(own, drafts, useful, candidates)
-        session.count("proposed", useful)
-        session.count("accepted", accepted)
+        session.count_drafts(useful, accepted)
         # Commit.
         session.commit(*arrived(states, own.positions, own.tokens, at))
         # Keep.
