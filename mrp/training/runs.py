@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
 from mrp.data import encode_chat, encode_pool, test_prompts
@@ -46,9 +47,7 @@ def packed_pool(
         encoded = encode_pool(
             settings.pool, settings.seed, data.level, tokenizer, block_size, exclude
         )
-        samples: list[Sample] = [
-            (ids, [False] * prompt + [True] * (len(ids) - prompt)) for ids, prompt in encoded
-        ]
+        samples: list[Sample] = [(ids, np.arange(len(ids)) >= prompt) for ids, prompt in encoded]
     else:
         samples = [encode_chat(tokenizer, chat) for chat in _read_chats(Path(settings.source))]
     return pack(samples, settings.packed_length, block_size, fill_id)
