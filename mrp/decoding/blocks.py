@@ -115,6 +115,7 @@ def states_and_next(states: Tensor, row: Tensor, start: Tensor, mask_id: int) ->
     )
 
 
+@fused
 def with_shadows(ids: Tensor, shadows: Tensor, row: Tensor, start: Tensor) -> Blocks:
     """Each row's current block of ids [n, B], each followed by its shadow of ids `shadows` [n, B].
 

@@ -137,9 +137,7 @@ class Lanes:
         0 where a position is masked or the prompt's; 1 is the last round, once this one's forward
         is through.
         """
-        stamps, steps = self.board[: self.n, 1], self.tally[: self.n, :1]
-        ages = steps - stamps // len(SOURCES)
-        return ages.masked_fill((stamps == 0) | self.masked(), 0)
+        return ages(self.ids, self.board, self.tally, self.mask_id)
 
     @property
     def fresh(self) -> Tensor:
@@ -232,6 +230,14 @@ class Lanes:
     def count(self, name: str, amount: Tensor) -> None:
         """Add `amount` [n] (numbers or a mask) to a counter of TALLY."""
         self.tally[: self.n, TALLY.index(name)].add_(amount)
+
+
+@fused
+def ages(ids: Tensor, board: Tensor, tally: Tensor, mask_id: int) -> Tensor:
+    """How many rounds ago each position of `ids` [n, B] was revealed; see `Lanes.age`."""
+    stamps, steps = board[: len(ids), 1], tally[: len(ids), :1]
+    since = steps - stamps // len(SOURCES)
+    return since.masked_fill((stamps == 0) | (ids == mask_id), 0)
 
 
 @fused

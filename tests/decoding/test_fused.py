@@ -92,6 +92,14 @@ def arguments(name: str, case: tuple[int, int, int, int, torch.Generator]) -> tu
         "within": lambda: (odds[:, 0], numbers(5, n, size) / 4, float(numbers(20, 1)) / 4),
         "halves": lambda: (flags(n, size), ids[:, 0]),
         "veto": lambda: (flags(n, size), numbers(5, n, size) / 4, float(numbers(5, 1)) / 4),
+        "with_shadows": lambda: (block, numbers(4, n, size), row, start),
+        "ages": lambda: (block, board, tally, MASK),
+        "ready": lambda: (odds[:, 0], flags(n, size), float(numbers(9, 1)) / 8),
+        "wide": lambda: (odds[:, 0], float(numbers(9, 1)) / 8),
+        "narrow": lambda: (
+            *(numbers(5, n, size) / 4, numbers(3, n, size), flags(n, size)),
+            float(numbers(9, 1)) / 8,
+        ),
         "mask_again": lambda: (board, flags(n, size), MASK),
         "advanced": lambda: (
             *(hidden, torch.randn(hidden.shape, generator=generator)),

@@ -103,7 +103,7 @@ def test_divergence_is_kl_from_the_step_before() -> None:
 def test_klass_reveals_what_is_stable_and_sure_or_the_best() -> None:
     picks = picks_of(torch.tensor([[0.9, 0.8, 0.95], [0.9, 0.5, 0.95]]))
     stable = torch.tensor([[True, True, False], [False, True, False]])
-    assert ready(picks, stable, 0.7).tolist() == [[True, True, False], [False, False, True]]
+    assert ready(picks.odds, stable, 0.7).tolist() == [[True, True, False], [False, False, True]]
 
 
 @given(cases(), st.floats(0.05, 0.95))
@@ -142,21 +142,24 @@ def test_a_shadow_sees_all_but_the_token_in_its_own_place() -> None:
 
 def test_wide_takes_all_above_tau_up_to_the_cap() -> None:
     sure = torch.linspace(0.7, 0.9, 16)[None]
-    assert wide(picks_of(sure), 0.5).sum() == 11  # 0.7 of 16
-    assert wide(picks_of(sure), 0.5)[0, 5:].all()
-    assert wide(picks_of(sure[:, :6]), 0.5).sum() == 5
-    assert wide(picks_of(sure[:, :4]), 0.5).all()
-    assert wide(picks_of(sure), 0.95).nonzero().tolist() == [[0, 15]]
+    assert wide(picks_of(sure).odds, 0.5).sum() == 11  # 0.7 of 16
+    assert wide(picks_of(sure).odds, 0.5)[0, 5:].all()
+    assert wide(picks_of(sure[:, :6]).odds, 0.5).sum() == 5
+    assert wide(picks_of(sure[:, :4]).odds, 0.5).all()
+    assert wide(picks_of(sure).odds, 0.95).nonzero().tolist() == [[0, 15]]
 
 
 def test_narrow_takes_back_fewer_than_the_last_round_revealed() -> None:
-    trust = torch.tensor([[0.5, 0.1, torch.inf, 0.3, 0.95]]).expand(4, -1)
-    back = narrow(trust, 0.9, torch.tensor([4, 3, 1, 0]))
+    trust = torch.tensor([[0.5, 0.1, 0.0, 0.3, 0.95]]).expand(5, -1)
+    age = [[1, 1, 0, 1, 1], [1, 1, 0, 1, 2], [1, 2, 0, 2, 2], [2, 2, 0, 2, 2], [1, 1, 0, 1, 1]]
+    new = torch.tensor([[0, 0, 1, 1, 0]] * 4 + [[0, 0, 1, 0, 0]]) == 1
+    back = narrow(trust, torch.tensor(age), new, 0.9)
     assert back.tolist() == [
         [True, True, False, True, False],
         [False, True, False, True, False],
         [False] * 5,
         [False] * 5,
+        [False] * 5,  # where the round reveals one token alone
     ]
 
 

@@ -115,7 +115,88 @@ def _states_and_next_kernel(
     tl.store(VISIBLE + out, position)
 
 
+def with_shadows(ids: Tensor, shadows: Tensor, row: Tensor, start: Tensor) -> Blocks:
+    """See `mrp.decoding.blocks`."""
+    n, size = ids.shape
+    out = numbers_like(ids, 2 * n, size)
+    fields = [numbers_like(ids, 2 * n) for _ in range(3)]
+    shadow = torch.empty(2 * n, dtype=torch.bool, device=ids.device)
+    _with_shadows_kernel[(n, 2)](
+        *(ids, shadows.contiguous(), row.contiguous(), start.contiguous()),
+        *(out, *fields, shadow, ids.stride(0)),
+        SIZE=size,
+        PADDED=padded(size),
+        num_warps=1,
+    )
+    rows, position, slot = fields
+    return Blocks(out, rows, position, slot, slot, shadow)
+
+
+@triton.jit
+def _with_shadows_kernel(
+    IDS,
+    SHADOWS,
+    ROW,
+    START,
+    OUT,
+    ROWS,
+    POSITION,
+    SLOT,
+    SHADOW,
+    stride,
+    SIZE: tl.constexpr,
+    PADDED: tl.constexpr,
+):
+    lane, second = tl.program_id(0).to(tl.int64), tl.program_id(1)
+    at, out = tl.arange(0, PADDED), lane * 2 + second
+    ids = tl.load(IDS + lane * stride + at, mask=(at < SIZE) & (second == 0), other=0)
+    shadow = tl.load(SHADOWS + lane * SIZE + at, mask=(at < SIZE) & (second == 1), other=0)
+    tl.store(OUT + out * SIZE + at, ids + shadow, mask=at < SIZE)
+    start = tl.load(START + lane)
+    tl.store(ROWS + out, tl.load(ROW + lane))
+    tl.store(POSITION + out, start)
+    tl.store(SLOT + out, start + second * SIZE)
+    tl.store(SHADOW + out, second == 1)
+
+
 # What lanes hold ---------------------------------------------------------------------------------
+
+
+def ages(ids: Tensor, board: Tensor, tally: Tensor, mask_id: int) -> Tensor:
+    """See `mrp.decoding.lanes`."""
+    n, size = ids.shape
+    out = numbers_like(ids, n, size)
+    _ages_kernel[(n,)](
+        *(ids, board, tally, out),
+        *(ids.stride(0), mask_id),
+        SOURCES=ALL_SOURCES,
+        COUNTERS=COUNTERS,
+        SIZE=size,
+        PADDED=padded(size),
+        num_warps=1,
+    )
+    return out
+
+
+@triton.jit(do_not_specialize=["mask_id"])
+def _ages_kernel(
+    IDS,
+    BOARD,
+    TALLY,
+    OUT,
+    stride,
+    mask_id,
+    SOURCES: tl.constexpr,
+    COUNTERS: tl.constexpr,
+    SIZE: tl.constexpr,
+    PADDED: tl.constexpr,
+):
+    lane, at = tl.program_id(0).to(tl.int64), tl.arange(0, PADDED)
+    ids = tl.load(IDS + lane * stride + at, mask=at < SIZE, other=0)
+    stamp = tl.load(BOARD + lane * 3 * SIZE + SIZE + at, mask=at < SIZE, other=0)
+    since = tl.load(TALLY + lane * COUNTERS) - stamp // SOURCES
+    none = (stamp == 0) | (ids == mask_id)
+    tl.store(OUT + lane * SIZE + at, tl.where(none, 0, since), mask=at < SIZE)
 
 
 def write(

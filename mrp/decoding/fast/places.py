@@ -203,3 +203,64 @@ def _veto_kernel(FRESH, DOUBT, OUT, limit, SIZE: tl.constexpr, PADDED: tl.conste
     everything = tl.sum((fresh & (vetoed == 0)).to(tl.int32), axis=0) == 0
     least = _first(tl.where(fresh, doubt, float("inf")), PADDED)
     tl.store(OUT + row * SIZE + at, vetoed & ((least & everything) == 0), mask=at < SIZE)
+
+
+def ready(odds: Tensor, stable: Tensor, tau: float) -> Tensor:
+    """See `mrp.decoding.modes.klass`."""
+    out = torch.empty(odds.shape, dtype=torch.bool, device=odds.device)
+    _ready_kernel[(len(odds),)](
+        *(odds.contiguous(), stable.contiguous(), out), float(tau), **_rows(odds)
+    )
+    return out
+
+
+@triton.jit
+def _ready_kernel(ODDS, STABLE, OUT, tau, SIZE: tl.constexpr, PADDED: tl.constexpr):
+    row, at = tl.program_id(0).to(tl.int64), tl.arange(0, PADDED)
+    odds = _read(ODDS, row, SIZE, PADDED)
+    stable = tl.load(STABLE + row * SIZE + at, mask=at < SIZE, other=0) != 0
+    sure = stable & (tl.div_rn(1.0, 1.0 + odds) > tau)
+    first = _first(odds, PADDED) & (odds < float("inf"))
+    none = tl.max(sure.to(tl.int32), axis=0) == 0
+    tl.store(OUT + row * SIZE + at, sure | (first & none), mask=at < SIZE)
+
+
+def wide(odds: Tensor, tau: float) -> Tensor:
+    """See `mrp.decoding.modes.wino`."""
+    out = torch.empty(odds.shape, dtype=torch.bool, device=odds.device)
+    _wide_kernel[(len(odds),)](odds.contiguous(), out, float(tau), **_rows(odds))
+    return out
+
+
+@triton.jit
+def _wide_kernel(ODDS, OUT, tau, SIZE: tl.constexpr, PADDED: tl.constexpr):
+    row, at = tl.program_id(0).to(tl.int64), tl.arange(0, PADDED)
+    odds = _read(ODDS, row, SIZE, PADDED)
+    masked = odds < float("inf")
+    most = (tl.sum(masked.to(tl.int32), axis=0).to(tl.float32) * 0.7).to(tl.int32)
+    among = (_rank(odds, PADDED) < tl.minimum(tl.maximum(most, 5), 20)) & masked
+    sure = tl.div_rn(1.0, 1.0 + odds) > tau
+    none = tl.max(sure.to(tl.int32), axis=0) == 0
+    above = sure | (_first(odds, PADDED) & masked & none)
+    tl.store(OUT + row * SIZE + at, above & among, mask=at < SIZE)
+
+
+def narrow(trust: Tensor, age: Tensor, new: Tensor, back: float) -> Tensor:
+    """See `mrp.decoding.modes.wino`."""
+    out = torch.empty(trust.shape, dtype=torch.bool, device=trust.device)
+    _narrow_kernel[(len(trust),)](
+        *(trust.contiguous(), age.contiguous(), new.contiguous(), out), float(back), **_rows(trust)
+    )
+    return out
+
+
+@triton.jit
+def _narrow_kernel(TRUST, AGE, NEW, OUT, back, SIZE: tl.constexpr, PADDED: tl.constexpr):
+    row, at = tl.program_id(0).to(tl.int64), tl.arange(0, PADDED)
+    age = tl.load(AGE + row * SIZE + at, mask=at < SIZE, other=0)
+    new = tl.load(NEW + row * SIZE + at, mask=at < SIZE, other=0) != 0
+    trust = tl.where(age == 0, float("inf"), _read(TRUST, row, SIZE, PADDED))
+    before = tl.sum((age == 1).to(tl.int32), axis=0)
+    several = tl.sum(new.to(tl.int32), axis=0) > 1
+    doubtful = (trust < back) & (_rank(trust, PADDED) < before - 1) & several
+    tl.store(OUT + row * SIZE + at, doubtful, mask=at < SIZE)

@@ -23,8 +23,9 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
+from mrp.decoding.fused import fused
 from mrp.decoding.modes.base import Mode
-from mrp.decoding.picks import Picks
+from mrp.decoding.picks import first_place
 from mrp.decoding.session import Session
 
 LEAST = math.log(1e-12)  # log-probabilities are clamped here
@@ -54,7 +55,7 @@ class Klass(Mode):
         if session.kept_numbers is not None:
             runs = session.kept_numbers[..., 0].masked_fill(session.fresh[:, None], 0)
         runs = (runs + 1) * stable
-        session.reveal(ready(picks, runs >= self.history, self.tau), picks.tokens, "backbone")
+        session.reveal(ready(picks.odds, runs >= self.history, self.tau), picks.tokens, "backbone")
         session.keep(hidden, runs[..., None])
 
 
@@ -68,7 +69,8 @@ def divergence(new: Tensor, old: Tensor, fresh: Tensor) -> Tensor:
     return (log_new.exp() * (log_new - log_old)).sum(dim=-1)
 
 
-def ready(picks: Picks, stable: Tensor, tau: float) -> Tensor:
+@fused
+def ready(odds: Tensor, stable: Tensor, tau: float) -> Tensor:
     """Stable positions [n, B] with confidence > tau; where there is none, the most confident."""
-    sure = stable & (picks.confidence > tau)
-    return sure | (picks.first() & ~sure.any(dim=1, keepdim=True))
+    sure = stable & (1.0 / (1.0 + odds) > tau)
+    return sure | (first_place(odds) & ~sure.any(dim=1, keepdim=True))

@@ -24,9 +24,10 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
+from mrp.decoding.fused import fused
 from mrp.decoding.modes.base import Mode
-from mrp.decoding.modes.dynamic import above
-from mrp.decoding.picks import Picks, probability, ranks
+from mrp.decoding.modes.dynamic import above_odds
+from mrp.decoding.picks import first_among, probability, ranks
 from mrp.decoding.session import Session
 
 
@@ -50,26 +51,28 @@ class Wino(Mode):
         """One forward of every sample's block and shadow."""
         hidden, shadow = session.denoise_with_shadows()
         picks = session.pick(hidden)
-        new = wide(picks, self.tau)
-        age = session.age
+        new = wide(picks.odds, self.tau)
         trust = probability(session.forwards.logits(shadow), session.ids)
-        before = (age == 1).sum(dim=1)
-        doubtful = narrow(trust.masked_fill(age == 0, torch.inf), self.back, before)
-        doubtful &= (new.sum(dim=1) > 1)[:, None]
-        session.remask(doubtful)
+        session.remask(narrow(trust, session.age, new, self.back))
         session.reveal(new, picks.tokens, "backbone")
 
 
-def wide(picks: Picks, tau: float) -> Tensor:
-    """The positions of picks [n, B] to reveal, [n, B]."""
-    masked = (picks.odds < torch.inf).sum(dim=1)
+@fused
+def wide(odds: Tensor, tau: float) -> Tensor:
+    """The positions to reveal by the odds [n, B] against their picks, [n, B]."""
+    masked = (odds < torch.inf).sum(dim=1)
     most = (masked * 0.7).long().clamp(5, 20)
-    return above(picks, tau) & picks.top(most)
+    return above_odds(odds, tau) & first_among(odds, most)
 
 
-def narrow(trust: Tensor, back: float, before: Tensor) -> Tensor:
-    """The positions to take back, [n, B]: trust [n, B] below back, fewer than `before` [n].
+@fused
+def narrow(trust: Tensor, age: Tensor, new: Tensor, back: float) -> Tensor:
+    """The positions to take back, [n, B]: `trust` below `back`, fewer than the last round revealed.
 
-    `trust` is infinite where nothing may be taken back, `before` what the last round revealed.
+    Nothing where the round reveals one token alone. `age` [n, B]: see `Lanes.age`; `new` [n, B]:
+    what the round reveals.
     """
-    return (trust < back) & (ranks(trust) < (before - 1)[:, None])
+    trust = trust.masked_fill(age == 0, torch.inf)
+    before = (age == 1).sum(dim=1)
+    doubtful = (trust < back) & (ranks(trust) < (before - 1)[:, None])
+    return doubtful & (new.sum(dim=1) > 1)[:, None]
