@@ -35,6 +35,7 @@ MODES: dict[str, dict[str, Any]] = {
     "self_lattice": {"k": 5, "window": 3, "ahead": True},
     "speculative": {"k": 4},
     "lattice": {"k": 5, "window": 3, "ahead": True, "head_passes": 1},
+    "lattice with a budget": {"k": 6, "head_passes": 1, "budget": 16},
     "direct": {"k": 2},
     "remask": {"tau": 0.5, "passes": "halves"},
     "freedave": {"k": 3, "tau": 0.7},
@@ -90,7 +91,7 @@ def memory(leaf: Any) -> int:
 def operations(name: str, knobs: dict[str, Any], kernels: bool) -> dict[str, float]:
     """Operations of a mean round with all its drafts and no block to store, by line."""
     count, rounds = Count(), 0
-    mode = make_mode(name, **knobs)
+    mode = make_mode(name.split()[0], **knobs)
 
     class Uncounted(EagerForwards):
         pass

@@ -4,8 +4,8 @@ What a round does beside its forwards is small: which position is next, which dr
 written where. On a GPU every operation of it takes some two microseconds whatever its size, and a
 round of a small model has more of them than a forward has kernels. So each of these functions is
 written twice: in torch, as the rule that is read, and run elsewhere; and under the same name in
-`mrp.decoding.fast`, modules `lanes`, `places` and `drafts`, as a kernel that the tests hold against
-the rule.
+`mrp.decoding.fast`, modules `lanes`, `places`, `drafts` and `sets`, as a kernel that the tests hold
+against the rule.
 """
 
 from __future__ import annotations
@@ -43,6 +43,6 @@ def kernels_on(device: torch.device) -> dict[str, Callable[..., Any]]:
     """The kernels for a device by name; none where the rules themselves run."""
     if not supported(device):
         return {}
-    from mrp.decoding.fast import drafts, lanes, places
+    from mrp.decoding.fast import drafts, lanes, places, sets
 
-    return vars(lanes) | vars(drafts) | vars(places)
+    return vars(lanes) | vars(drafts) | vars(places) | vars(sets)

@@ -15,6 +15,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
+from torch.utils._pytree import tree_leaves, tree_map
 
 pytest.importorskip("triton")
 GPU = torch.cuda.is_available()
@@ -22,22 +23,61 @@ if not GPU and os.environ.get("TRITON_INTERPRET") != "1":
     pytest.skip("no GPU and no TRITON_INTERPRET=1", allow_module_level=True)
 
 from mrp.decoding import fused  # noqa: E402
-from mrp.decoding.fast import drafts, lanes, places  # noqa: E402
+from mrp.decoding.fast import drafts, lanes, places, sets  # noqa: E402
 from mrp.decoding.forwards import EagerForwards  # noqa: E402
 from mrp.decoding.lanes import TALLY  # noqa: E402
+from mrp.decoding.modes.branches import (  # noqa: E402
+    MOST_DRAFTS,
+    RIVALS,
+    branches_of,
+    likeliest,
+    reached,
+)
 from mrp.decoding.modes.lattice import sets_of  # noqa: E402
 from tests.decoding.test_rounds import ALL_MODES, samples  # noqa: E402
 from tests.tiny import tiny_backbone, tiny_head  # noqa: E402
 
 pytestmark = pytest.mark.gpu if GPU else []
 DEVICE = torch.device("cuda" if GPU else "cpu")
-KERNELS: dict[str, Callable[..., Any]] = vars(lanes) | vars(places) | vars(drafts)
+KERNELS: dict[str, Callable[..., Any]] = vars(lanes) | vars(places) | vars(drafts) | vars(sets)
 MASK = 2
 
 
 def test_every_rule_has_a_kernel_of_the_same_signature() -> None:
     for name, rule in fused.RULES.items():
         assert inspect.signature(KERNELS[name]) == inspect.signature(rule), name
+
+
+BUDGETED = ("rivals", "likeliest", "branch_states", "walk_sets")
+
+
+def of_a_budget(
+    name: str,
+    case: tuple[int, int, int, int, torch.Generator],
+    numbers: Callable[..., Tensor],
+    flags: Callable[..., Tensor],
+) -> tuple[Any, ...]:
+    """Arguments of the rules of a lattice with a budget."""
+    n, size, k, states, generator = case
+    k = min(max(k, 1), MOST_DRAFTS, size - 1)
+    tables, picks = branches_of(k, torch.device("cpu")), k + RIVALS
+    odds = torch.rand(n, picks, generator=generator) * 4
+    odds = torch.where(flags(n, picks) | flags(n, picks), odds, 0.0)
+    order = [torch.randperm(size, generator=generator)[:k] for _ in range(n)]
+    drafted = torch.stack(order) if n else numbers(size, 0, k)
+    positions = torch.cat((drafted, numbers(size, n, 1), drafted[:, :1]), dim=1)
+    tokens = numbers(3, n, picks)
+    likely = likeliest(positions, tokens, odds, numbers(k + 1, n), tables, states)
+    if name == "likeliest":
+        return positions, tokens, odds, numbers(k + 1, n), tables, states
+    if name == "rivals":
+        cells = torch.rand(n, size, generator=generator)
+        return cells, numbers(3, n, size), numbers(3, n, size, 2)
+    if name == "branch_states":
+        return numbers(4, n, 3, size)[:, 0], positions, likely[2], likely[0], tables.holding
+    count = likely[0].shape[1]
+    own = positions.gather(1, numbers(picks, n, count)), numbers(3, n, count)
+    return likely[0], likely[1], (positions, likely[2]), own, tables.onto, tables.size
 
 
 @st.composite
@@ -70,13 +110,15 @@ def arguments(name: str, case: tuple[int, int, int, int, torch.Generator]) -> tu
     if name in ("set_states", "walk"):
         k = min(k, 5)
         drafted_at, drafted, useful = drafted_at[:, :k], drafted[:, :k], useful.clamp(max=k)
-        sets = sets_of(k, 1 + int(numbers(3, 1)), torch.device("cpu"))
-        states = len(sets.size)
+        tables = sets_of(k, 1 + int(numbers(3, 1)), torch.device("cpu"))
+        states = len(tables.size)
     positions, tokens = numbers(size, n, states), numbers(4, n, states)
     if name == "agreement":  # mostly right drafts
         positions, tokens = numbers(size, n, k + 1), numbers(2, n, k + 1)
         positions[:, :k] = torch.where(flags(n, k) | flags(n, k), drafted_at, positions[:, :k])
         tokens[:, :k] = torch.where(flags(n, k) | flags(n, k), drafted, tokens[:, :k])
+    if name in BUDGETED:
+        return of_a_budget(name, case, numbers, flags)
     ids = numbers(4, n, states, size)
     if name == "steps_taken":  # so that some states are reached
         ids = ids[..., :1].expand(ids.shape).contiguous()
@@ -120,13 +162,20 @@ def arguments(name: str, case: tuple[int, int, int, int, torch.Generator]) -> tu
         "chain": lambda: (block, drafted_at, drafted, useful),
         "agreement": lambda: (useful, positions, tokens, drafted_at, drafted),
         "arrived": lambda: (ids, positions, tokens, at),
-        "set_states": lambda: (block, drafted_at, drafted, useful, sets.holding, sets.needs),
+        "set_states": lambda: (block, drafted_at, drafted, useful, tables.holding, tables.needs),
         "walk": lambda: (
             *(numbers(k + 1, n, size), numbers(2, n, size)),
-            *(positions, numbers(2, n, states), sets.onto, sets.size),
+            *(positions, numbers(2, n, states), tables.onto, tables.size),
         ),
     }
     return made[name]()
+
+
+def how_likely(chosen: tuple[Tensor, ...], given_: tuple[Any, ...]) -> Tensor:
+    """How likely the chosen sets are, to four digits."""
+    _, _, odds, _, tables, _ = given_
+    likely = reached(tables, odds, chosen[2] >= 0).gather(1, chosen[0])
+    return (likely.masked_fill(~chosen[1], 0.0) * 1e4).round()
 
 
 @pytest.mark.parametrize("name", fused.RULES)
@@ -140,15 +189,18 @@ def test_kernels_equal_their_rules(
     given_ = arguments(name, case)
     seen = []
     for function in (fused.RULES[name], KERNELS[name]):
-        there = [
-            each.clone(memory_format=torch.preserve_format).to(DEVICE)
-            if isinstance(each, Tensor)
-            else each
-            for each in given_
-        ]
+        there = tree_map(
+            lambda each: (
+                each.clone(memory_format=torch.preserve_format).to(DEVICE)
+                if isinstance(each, Tensor)
+                else each
+            ),
+            given_,
+        )
         result = function(*there)
-        results = result if isinstance(result, tuple) else (result,)
-        seen.append([each for each in (*results, *there) if isinstance(each, Tensor)])
+        if name == "likeliest":  # sums in another order: sets that are as likely may change places
+            result = (how_likely(result, there), *result[1:])
+        seen.append([each for each in tree_leaves((result, there)) if isinstance(each, Tensor)])
     for rules, kernels in zip(*seen, strict=True):
         assert rules.dtype == kernels.dtype
         assert torch.equal(rules, kernels)

@@ -25,6 +25,10 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from mrp.decoding.fused import fused
+from mrp.decoding.modes.speculative import arrival
+from mrp.decoding.picks import first_places
+
 MOST_DRAFTS = 6  # under a budget: 190 sets, each of which has a probability to be worked out
 RIVALS = 2
 # Of a draft, another position, another token: by the number of earlier drafts lacking (3: or more).
@@ -114,3 +118,89 @@ def reached(tables: Branches, odds: Tensor, live: Tensor) -> Tensor:
     for _ in range(odds.shape[1] - RIVALS):  # a set of K picks is reached in K steps
         likely = empty + ((likely / total)[:, tables.before] * gain).sum(dim=2)
     return likely
+
+
+@fused
+def rivals(odds: Tensor, tokens: Tensor, listed: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """The first draft's rivals by the first pass's odds and tokens [n, B]: another place or token.
+
+    `listed` [n, B, 2]: the two likeliest tokens of each position.
+
+    Returns:
+        Positions, tokens and odds, [n, 2] each.
+    """
+    places, best = first_places(odds, tokens, 2)
+    first, second = places.chunk(2, dim=1)
+    likely = listed.gather(1, first[..., None].expand(-1, -1, 2))[:, 0]
+    other = torch.where(likely[:, :1] == best[:, :1], likely[:, 1:], likely[:, :1])
+    against = odds.gather(1, places)
+    return (
+        torch.cat((second, first), 1),
+        torch.cat((best[:, 1:], other), 1),
+        torch.cat((against[:, 1:], 1 / against[:, :1]), 1),
+    )
+
+
+@fused
+def likeliest(
+    positions: Tensor, tokens: Tensor, odds: Tensor, useful: Tensor, tables: Branches, budget: int
+) -> tuple[Tensor, Tensor, Tensor]:
+    """The sets that are reached most likely, of picks [n, M] whose `useful` [n] first drafts count.
+
+    Returns:
+        Their numbers, 0 for one that cannot be reached, and which can, [n, S] each, S being the
+        budget or all sets; the picks' tokens, -1 for one that does not count, [n, M].
+    """
+    k = positions.shape[1] - RIVALS
+    live = torch.arange(k, device=positions.device) < useful[:, None]
+    # A position that is drafted later on is no rival of the first one.
+    apart = ((positions[:, :k] != positions[:, k : k + 1]) | ~live).all(dim=1)
+    some = useful > 0
+    live = torch.cat((live, torch.stack((apart & some, some), dim=1)), dim=1)
+    likely = reached(tables, odds, live).masked_fill(tables.size > useful[:, None], 0)
+    best, sets = (each[:, :budget] for each in likely.sort(dim=1, descending=True, stable=True))
+    return sets * (best > 0), best > 0, tokens.masked_fill(~live, -1)
+
+
+@fused
+def branch_states(
+    block: Tensor, positions: Tensor, tokens: Tensor, sets: Tensor, holding: Tensor
+) -> Tensor:
+    """The states [n, S, B] of `sets` [n, S] of picks [n, M] on blocks [n, B]."""
+    place = torch.arange(block.shape[1], device=block.device)
+    held = holding[sets][..., None] & (positions[..., None] == place)[:, None]
+    there = (held * tokens[:, None, :, None]).sum(dim=2)
+    return torch.where(held.any(dim=2), there, block[:, None])
+
+
+@fused
+def walk_sets(
+    sets: Tensor,
+    read: Tensor,
+    picks: tuple[Tensor, Tensor],
+    own: tuple[Tensor, Tensor],
+    onto: Tensor,
+    size: Tensor,
+) -> tuple[Tensor, Tensor]:
+    """Where the walk from the empty set ends, among each lane's own `sets` [n, S], and its size.
+
+    Args:
+        sets: their numbers, the empty one first.
+        read: which of them there are, [n, S].
+        picks: positions and tokens, [n, M] each, a token being -1 where there is no pick.
+        own: positions and tokens of the backbone's own pick at each set, [n, S] each.
+        onto: see `Branches`.
+        size: likewise.
+
+    Returns:
+        The place among the lane's sets, and how many picks that set holds, [n] each.
+    """
+    (n, m), z = picks[0].shape, len(size)
+    agrees = (own[0][..., None] == picks[0][:, None]) & (own[1][..., None] == picks[1][:, None])
+    pick = m - (agrees * torch.arange(m, 0, -1, device=sets.device)).sum(dim=2)  # m if none
+    places = torch.arange(sets.shape[1], device=sets.device).expand_as(sets)
+    where = sets.new_full((n, z + 1), -1)
+    where.scatter_(1, sets.masked_fill(~read, z), places)
+    following = where.gather(1, onto[sets, pick])
+    at = arrival(torch.where(following < 0, places, following), m - RIVALS)
+    return at, size[sets.gather(1, at[:, None])[:, 0]]

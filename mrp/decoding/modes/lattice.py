@@ -31,7 +31,15 @@ import torch
 from torch import Tensor
 
 from mrp.decoding.fused import fused
-from mrp.decoding.modes.branches import RIVALS, branch_sets, branches_of, reached
+from mrp.decoding.modes.branches import (
+    RIVALS,
+    branch_sets,
+    branch_states,
+    branches_of,
+    likeliest,
+    rivals,
+    walk_sets,
+)
 from mrp.decoding.modes.speculative import (
     Candidates,
     Drafts,
@@ -214,23 +222,13 @@ class Lattice(Windowed, Speculative):
         """With a budget the rivals of the first draft come behind the drafts: K + 2 columns."""
         if not self.budget:
             return super().draft(session, useful, k)
-        positions, tokens, odds = [], [], []
-        rivals: list[Tensor] = []
+        made: list[tuple[Tensor, ...]] = []
+        others: list[tuple[Tensor, ...]] = []
         for (at, token), picks, listed in self.passes(session, useful, k):
-            positions.append(at)
-            tokens.append(token)
-            odds.append(picks.odds.gather(1, at))
+            made.append((at, token, picks.odds.gather(1, at)))
             if listed is not None:  # the first pass
-                (first, second), best = (each.chunk(2, dim=1) for each in picks.surest(2))
-                likely = listed.gather(1, first[..., None].expand(-1, -1, 2))[:, 0]
-                other = torch.where(likely[:, :1] == best[0], likely[:, 1:], likely[:, :1])
-                rivals = [second, first, best[1], other]
-                rivals += [picks.odds.gather(1, second), 1 / picks.odds.gather(1, first)]
-        return Drafts(
-            torch.cat((*positions, *rivals[:2]), 1),
-            torch.cat((*tokens, *rivals[2:4]), 1),
-            torch.cat((*odds, *rivals[4:]), 1),
-        )
+                others = [rivals(picks.odds, picks.tokens, listed)]
+        return Drafts(*(torch.cat(each, 1) for each in zip(*made, *others, strict=True)))
 
     def look(
         self, session: Session, hidden: Tensor, masked: Tensor, number: int
@@ -244,24 +242,10 @@ class Lattice(Windowed, Speculative):
         """With a budget, the sets that are reached most likely; unread ones are the block as is."""
         if not self.budget or drafts.odds is None:
             return super().candidates(block, drafts, useful)
-        k = drafts.positions.shape[1] - RIVALS
-        tables, positions = branches_of(k, block.device), drafts.positions
-        live = torch.arange(k, device=block.device) < useful[:, None]
-        # A position that is drafted later on is no rival of the first one.
-        apart = ((positions[:, :k] != positions[:, k : k + 1]) | ~live).all(dim=1)
-        some = useful > 0
-        live = torch.cat((live, torch.stack((apart & some, some), dim=1)), dim=1)
-        likely = reached(tables, drafts.odds, live)
-        likely = likely.masked_fill(tables.size > useful[:, None], 0)
-        best = likely.topk(min(self.budget, likely.shape[1]), dim=1)
-        read = best.values > 0
-        sets = best.indices * read
-        place = torch.arange(block.shape[1], device=block.device)
-        held = tables.holding[sets][..., None] & (positions[..., None] == place)[:, None]
-        tokens = (held * drafts.tokens[:, None, :, None]).sum(dim=2)
-        states = torch.where(held.any(dim=2), tokens, block[:, None])
-        placed = Drafts(positions, drafts.tokens.masked_fill(~live, -1))
-        return Candidates(states, read, placed, sets)
+        tables = branches_of(drafts.positions.shape[1] - RIVALS, block.device)
+        sets, read, tokens = likeliest(*drafts[:2], drafts.odds, useful, tables, self.budget)
+        states = branch_states(block, *drafts[:2], sets, tables.holding)
+        return Candidates(states, read, Drafts(drafts.positions, tokens), sets)
 
     def accept(
         self, own: Drafts, drafts: Drafts, useful: Tensor, candidates: Candidates
@@ -270,19 +254,8 @@ class Lattice(Windowed, Speculative):
         sets, picks = candidates.sets, candidates.placed
         if sets is None or picks is None:
             return super().accept(own, drafts, useful, candidates)
-        n, m = picks.positions.shape
-        tables = branches_of(m - RIVALS, sets.device)
-        agrees = own.positions[..., None] == picks.positions[:, None]
-        agrees &= own.tokens[..., None] == picks.tokens[:, None]
-        pick = m - (agrees * torch.arange(m, 0, -1, device=sets.device)).sum(dim=2)  # m if none
-        places = torch.arange(sets.shape[1], device=sets.device).expand_as(sets)
-        z = len(tables.size)
-        where = sets.new_full((n, z + 1), -1)
-        where.scatter_(1, sets.masked_fill(~candidates.read, z), places)
-        following = where.gather(1, tables.onto[sets, pick])
-        following = torch.where(following < 0, places, following)
-        at = arrival(following, m - RIVALS)
-        return at, tables.size[sets.gather(1, at[:, None])[:, 0]]
+        tables = branches_of(picks.positions.shape[1] - RIVALS, sets.device)
+        return walk_sets(sets, candidates.read, picks[:2], own[:2], tables.onto, tables.size)
 
     def judged(self, session: Session, lanes: Tensor) -> Tensor:
         """In a block's first round the head has no reveal to go by: what was kept stands."""
