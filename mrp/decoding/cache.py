@@ -34,8 +34,8 @@ class KVCache:
         self.values = [torch.zeros(shape, device=device, dtype=dtype) for _ in range(layers)]
         self.rows, self.length = rows, length
 
-    def move(self, source: int, target: int, length: int) -> None:
-        """Copy the first `length` slots of one row to another."""
+    def move(self, source: Tensor, target: Tensor, length: int) -> None:
+        """Copy the first `length` slots of the rows `source` [m] to the rows `target` [m]."""
         for stored in (*self.keys, *self.values):
             stored[target, :length] = stored[source, :length]
 

@@ -1,29 +1,19 @@
-"""The decoding loop: admit prompts, let the mode do a round, store blocks, retire samples."""
+"""The decoding loop, and what is kept between calls of it."""
 
 from __future__ import annotations
 
-import time
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import Literal
 
 import torch
 
+from mrp.decoding.batch import Batch, StopCheck
 from mrp.decoding.graphs import FixedRounds, GraphRounds
 from mrp.decoding.modes import Mode
-from mrp.decoding.pace import (
-    CAPTURE,
-    HEAD,
-    KEEP,
-    PLAIN,
-    Kind,
-    Pace,
-    lanes_size,
-    nothing,
-    useful_drafts,
-)
+from mrp.decoding.pace import Pace
 from mrp.decoding.rounds import ExactRounds
 from mrp.decoding.sample import Decoded, Sample
 from mrp.decoding.session import Choose, Session, choose_forwards
@@ -32,13 +22,7 @@ from mrp.models.head import Head
 from mrp.models.transformer import Backbone
 from mrp.turns import give_way
 
-# Rounds that a block may take, for each of its tokens. One is enough: a round leaves at least one
-# position fewer masked than it found. The shipped mode that does not promise that, wino, takes back
-# fewer tokens than its last round revealed, so that over a block it comes to the same. The rest is
-# room for modes that go back over what they wrote; one that needs all of it will not end.
-MOST_ROUNDS = 4
 Rounds = Literal["exact", "fixed", "graphs"]
-StopCheck = Callable[[int, list[int]], bool]
 
 
 def decode(
@@ -124,7 +108,7 @@ class Decoder:
             stop: asked after each finished block with the prompt's index and its new ids so far.
 
         Yields:
-            Samples as they finish, in no particular order.
+            Samples as they finish, in no particular order, each after the next round was launched.
 
         Raises:
             UserError: a prompt is empty, holds the mask token, or a budget is below 1; or a block
@@ -142,16 +126,21 @@ class Decoder:
         )
         if not queue:
             return
+        done: list[Sample] = []
         with self._on_device():
             batch = Batch(self._fitting(prompts, budgets), self.pace)
         while True:
             with self._on_device():  # not while the caller has its turn
-                if not batch.fill(queue, prompts):
-                    return
-                batch.round()
+                unfinished = batch.fill(queue, prompts)
+                if unfinished:
+                    batch.round()
+            for sample in done:  # the device is at work meanwhile
+                yield sample.result()
+            if not unfinished:
+                return
+            with self._on_device():
                 done = batch.settle(stop)
                 give_way()
-            yield from done
 
     @torch.inference_mode()
     def reserve(self, prompts: Sequence[list[int]], max_new_tokens: int) -> ExactRounds:
@@ -192,169 +181,6 @@ class Decoder:
         )
         self._ready = kinds[self.rounds](session, self.mode)
         return self._ready
-
-
-class Clock:
-    """Wall time of rounds between two looks at the device."""
-
-    def __init__(self) -> None:
-        self.start = time.perf_counter()
-        self.rounds: list[int] = []  # their plans
-        self.spoilt = False  # whether something else was done in between
-
-    def stop(self) -> float | None:
-        """Seconds of all rounds; None if something else was done in between."""
-        seconds = time.perf_counter() - self.start
-        return None if self.spoilt else seconds
-
-
-class Batch:
-    """The samples in the lanes of a session, and what is left to do for them."""
-
-    def __init__(self, rounds: ExactRounds, pace: Pace) -> None:
-        self.rounds, self.session, self.mode = rounds, rounds.session, rounds.mode
-        self.pace, self.plan = pace, 0
-        self.ends = self.session.model.config.eos_token_ids
-        self.samples: list[Sample] = []  # by lane
-        self.vacant: list[int] = []  # lanes among them whose sample has been handed out
-        self.stores: list[int] = []  # lanes that finished a block and go on
-        self.waiting: list[int] = []  # a lane for each block that its head has not read
-        self.useful: list[int] = []  # drafts that each lane could use in the last round
-        self.clock = Clock()
-
-    def fill(self, queue: deque[Sample], prompts: Sequence[list[int]]) -> bool:
-        """Refill vacant lanes from the queue; once it is empty, close the gaps.
-
-        Returns whether there is anything left to decode.
-        """
-        session, admitted = self.session, []
-        while queue and (self.vacant or len(self.samples) < session.slots):
-            sample = queue.popleft()
-            if self.vacant:
-                lane = self.vacant.pop()
-                self.samples[lane] = sample
-            else:
-                lane = len(self.samples)
-                self.samples.append(sample)
-            admitted.append((lane, prompts[sample.index]))
-        if admitted:
-            self.clock.spoilt = True
-            self.rounds.admit([lane for lane, _ in admitted], [prompt for _, prompt in admitted])
-        for lane in sorted(self.vacant, reverse=True):
-            last = len(self.samples) - 1
-            if lane != last:
-                session.move(last, lane)
-                self.samples[lane] = self.samples[last]
-                for lanes in (self.stores, self.waiting):
-                    lanes[:] = [lane if each == last else each for each in lanes]
-            self.samples.pop()
-        self.vacant = []
-        session.n = len(self.samples)
-        return bool(self.samples)
-
-    def round(self) -> None:
-        """One round of the mode, with the blocks to be stored riding along."""
-        open_, fresh = [s.open for s in self.samples], [s.fresh for s in self.samples]
-        self.pace.preparations = self._preparations
-        self.plan = self.mode.plan(open_, fresh, self.pace)
-        self.pace.preparations = nothing  # it outlives the session, and would keep it alive
-        self.useful = useful_drafts(open_, fresh, self.plan)
-        self.clock.rounds.append(self.plan)
-        kinds, begin = self._preparations(self.plan), time.perf_counter()
-        self.clock.spoilt |= bool(kinds)
-        if kinds and kinds[0].what == HEAD:
-            self.rounds.catch_up(self.waiting)
-            self.waiting, read = [], time.perf_counter()
-            self.pace.prepared(kinds.pop(0), self.plan, read - begin)
-            begin = read
-        unread = self.rounds.run(self.plan, self.stores, self.waiting)
-        if kinds:
-            self.pace.prepared(kinds[0], self.plan, time.perf_counter() - begin)
-        waiting = self.waiting if "waiting" in unread else []
-        self.waiting = waiting + (self.stores if "stores" in unread else [])
-        self.stores = []
-
-    def _preparations(self, plan: int) -> list[Kind]:
-        """What a round of this plan has to prepare first.
-
-        The head reads blocks that wait for it where they are too many to ride along, or where the
-        round was captured without them only and another capture is too dear; a round of a new shape
-        is captured.
-        """
-        ready, waiting, kinds = self.rounds.ready, self.waiting, list[Kind]()
-        capture = Kind(CAPTURE, lanes_size(self.session.n), plan)
-        if plan >= KEEP and waiting:
-            alone = not ready(plan, self.stores, waiting) and ready(plan, self.stores, [])
-            dear = self.mode.paced and not self.pace.affords(capture)
-            if len(waiting) > self.session.slots or (alone and dear):
-                kinds.append(Kind(HEAD, lanes_size(len(waiting))))
-                waiting = []
-        if not ready(plan, self.stores, waiting):
-            kinds.append(capture)
-        return kinds
-
-    def settle(self, stop: StopCheck | None) -> list[Decoded]:
-        """Hand out the samples whose last block is finished; the others go on.
-
-        Where the mode says how much a round reveals, the device is asked only when a block may be
-        finished; until then its rounds queue up behind each other.
-        """
-        known = self.mode.reveals(self.plan)
-        if known is not None and 0 < known < min(sample.open for sample in self.samples):
-            for sample in self.samples:
-                sample.open, sample.fresh = sample.open - known, self.plan == PLAIN
-            return []
-        board = self.rounds.read()
-        seconds = self.clock.stop()
-        masked = (board[:, 0] == self.session.mask_id).sum(dim=1).tolist()
-        gained = [sample.open - left for sample, left in zip(self.samples, masked, strict=True)]
-        for sample, tokens in zip(self.samples, gained, strict=True):
-            sample.ahead |= tokens > 1
-        strayed = len(self.samples) > 1 and any(sample.ahead for sample in self.samples)
-        self.pace.observe(self.useful, self.clock.rounds, seconds, gained, strayed)
-        rounds = len(self.clock.rounds)  # lanes are only refilled after a look: all were in them
-        self.clock = Clock()
-        done = []
-        for lane, (sample, left) in enumerate(zip(self.samples, masked, strict=True)):
-            sample.open, sample.fresh = left, self.plan == PLAIN
-            sample.rounds += rounds
-            if left:
-                if sample.rounds >= MOST_ROUNDS * sample.block:
-                    raise self._endless(lane)
-                continue
-            sample.finish_block(board[lane].tolist())
-            sample.fresh = not self.mode.looks_ahead
-            stopped = stop is not None and stop(sample.index, list(sample.ids))
-            if stopped or sample.exhausted or sample.end(self.ends) is not None:
-                done.append(self._hand_out(lane, stopped))
-            else:
-                self.stores.append(lane)
-        self.clock.spoilt = bool(done)
-        return done
-
-    def _endless(self, lane: int) -> UserError:
-        """Why a lane's block does not get finished."""
-        session, sample = self.session, self.samples[lane]
-        logits = session.forwards.logits(session.denoise()[lane])[session.masked()[lane]]
-        if not logits.amax(dim=-1).isfinite().all():
-            return UserError(
-                "the backbone's logits hold NaN or infinity, so no token is the likeliest: its "
-                "checkpoint is damaged, or its values are too large for the dtype: try another one"
-            )
-        return UserError(
-            f"mode {self.mode.name!r}: a block of {sample.block} tokens is not finished after "
-            f"{sample.rounds} rounds: each round must reveal at least one masked position of every "
-            "sample, and not mask as many again (see docs/adding-a-mode.md)"
-        )
-
-    def _hand_out(self, lane: int, stopped: bool) -> Decoded:
-        sample = self.samples[lane]
-        tally = self.session.counted(lane)
-        stores = self.session.head is not None and self.session.head_prefix
-        tally["head_store"] = stores * (sample.prefilled + sample.blocks - 1)
-        self.vacant.append(lane)
-        self.waiting = [each for each in self.waiting if each != lane]
-        return sample.result(self.ends, stopped, tally)
 
 
 def _check(backbone: Backbone, prompts: Sequence[list[int]], budgets: list[int]) -> None:

@@ -49,6 +49,7 @@ class FixedRounds(ExactRounds):
         pinned = session.device.type == "cuda"
         self.lists = torch.empty((3, session.slots), dtype=torch.long, pin_memory=pinned)
         self.board = torch.empty(session.board.shape, dtype=torch.long, pin_memory=pinned)
+        self.tally = torch.empty(session.tally.shape, dtype=torch.long, pin_memory=pinned)
 
     def admit(self, lanes: Sequence[int], prompts: Sequence[list[int]]) -> None:
         """See `ExactRounds`."""
@@ -63,18 +64,29 @@ class FixedRounds(ExactRounds):
         self, plan: int, stores: list[int], waiting: list[int], back: list[int]
     ) -> frozenset[str]:
         """See `ExactRounds`."""
-        session = self.session
-        riding = (
-            (stores, session.store_lanes, session.scratch),
-            (waiting, session.waiting_lanes, session.scratch),
-            (back, session.waiting_back, 1),
+        session, slots = self.session, self.session.slots
+
+        def padded(numbers: list[int], padding: int) -> list[int]:
+            return numbers + [padding] * (riders(len(numbers), slots) - len(numbers))
+
+        self._list(
+            (padded(stores, session.scratch), session.store_lanes),
+            (padded(waiting, session.scratch), session.waiting_lanes),
+            (padded(back, 1), session.waiting_back),
         )
-        for row, (numbers, target, padding) in zip(self.lists, riding, strict=True):
-            count = riders(len(numbers), session.slots)
-            if count:
-                row[:count] = torch.tensor(numbers + [padding] * (count - len(numbers)))
-                target[:count].copy_(row[:count], non_blocking=True)
         return self.play(self.shape(plan, len(stores), len(waiting)))
+
+    def _list(self, *lists: tuple[list[int], Tensor]) -> None:
+        """See `ExactRounds`.
+
+        None is written again before it was read: a lane is listed after the look that found its
+        block finished.
+        """
+        for row, (numbers, buffer) in zip(self.lists, lists, strict=True):
+            count = len(numbers)
+            if count:
+                row[:count] = torch.tensor(numbers)
+                buffer[:count].copy_(row[:count], non_blocking=True)
 
     def shape(self, plan: int, stores: int, waiting: int) -> Shape:
         """The shape of a round with so many blocks to store and to be read by the head."""
@@ -110,13 +122,14 @@ class FixedRounds(ExactRounds):
         """A prefill of this shape."""
         self.session.prefill(blocks)
 
-    def read(self) -> Tensor:
-        """The board of the lanes in use, [n, 3, B], on the host."""
-        n = self.session.n
-        self.board[:n].copy_(self.session.board[:n], non_blocking=True)
-        if self.session.device.type == "cuda":
+    def read(self) -> tuple[Tensor, Tensor]:
+        """See `ExactRounds`."""
+        session, n = self.session, self.session.n
+        self.board[:n].copy_(session.board[:n], non_blocking=True)
+        self.tally[:n].copy_(session.tally[:n], non_blocking=True)
+        if session.device.type == "cuda":
             torch.cuda.current_stream().synchronize()
-        return self.board[:n]
+        return self.board[:n], self.tally[:n]
 
 
 class GraphRounds(FixedRounds):

@@ -44,8 +44,8 @@ class History:
         number = start // self.block_size
         return plain(self.ids[lanes, number], lanes, start), self.hidden[lanes, number]
 
-    def move(self, source: int, target: int) -> None:
-        """Move a lane's blocks."""
+    def move(self, source: Tensor, target: Tensor) -> None:
+        """Move the blocks of the lanes `source` [m] to the lanes `target` [m]."""
         for kept in (self.ids, self.hidden):
             kept[target] = kept[source]
 

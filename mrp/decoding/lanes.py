@@ -7,6 +7,8 @@ block length, H the hidden size.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 
@@ -85,8 +87,9 @@ class Lanes:
 
     # A lane's life -----------------------------------------------------------------------------
 
-    def move(self, source: int, target: int) -> None:
-        """Move a sample to another lane."""
+    def move(self, sources: Sequence[int], targets: Sequence[int]) -> None:
+        """Move samples to other lanes, none of which is one of the sources."""
+        source, target = torch.tensor((sources, targets), device=self.device).unbind()
         lanes = (
             *(self.board, self.last, self.start, self.tally),
             *(self.fresh_lanes, self.kept_hidden, self.ahead_hidden, self.kept_list),
@@ -98,10 +101,6 @@ class Lanes:
         if self.head_cache is not None and self.history is not None:
             self.head_cache.move(source, target, self.max_length)
             self.history.move(source, target)
-
-    def counted(self, lane: int) -> dict[str, int]:
-        """What was counted for the sample in a lane, by the names of TALLY."""
-        return dict(zip(TALLY, self.tally[lane].tolist(), strict=True))
 
     def open_next(self, lanes: Tensor) -> None:
         """Go on to the next block; the scratch lane stays where it is."""

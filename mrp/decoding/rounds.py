@@ -46,22 +46,29 @@ class ExactRounds:
         """Whether such a round needs no capture first."""
         return True
 
-    def read(self) -> Tensor:
-        """The board of the lanes in use, [n, 3, B], on the host: the one look at the device."""
-        return self.session.board[: self.session.n].cpu()
+    def read(self) -> tuple[Tensor, Tensor]:
+        """Board and tally of the lanes in use, on the host: the one look at the device.
+
+        [n, 3, B] and [n, len(TALLY)]; they may be overwritten by the next look.
+        """
+        n = self.session.n
+        return self.session.board[:n].cpu(), self.session.tally[:n].cpu()
 
     def _run(self, plan: int, stores: list[int], waiting: list[int], back: list[int]) -> Set[str]:
         """A round that all of these ride along in; `back`: see `blocks_back`."""
         session = self.session
-        lists = (
+        self._list(
             (stores, session.store_lanes),
             (waiting, session.waiting_lanes),
             (back, session.waiting_back),
         )
+        return session.round(self.mode, plan, len(stores), len(waiting))
+
+    def _list(self, *lists: tuple[list[int], Tensor]) -> None:
+        """Write numbers to the beginning of buffers on the device."""
         for numbers, buffer in lists:
             if numbers:
-                buffer[: len(numbers)] = torch.tensor(numbers, device=session.device)
-        return session.round(self.mode, plan, len(stores), len(waiting))
+                buffer[: len(numbers)] = torch.tensor(numbers, device=buffer.device)
 
     def catch_up(self, waiting: list[int]) -> None:
         """Let the head read blocks that do not ride along in a round, being too many or so."""

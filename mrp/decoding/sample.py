@@ -76,37 +76,38 @@ class Sample:
         self.index, self.budget, self.block = index, budget, block
         self.tail = len(prompt) % block  # prompt tokens at the head of the first block
         self.prefilled = len(prompt) >= block
-        self.open = block - self.tail  # masked positions of the current block
-        self.fresh = True  # whether the session keeps nothing from that block's last round
         self.ahead = False  # whether a round ever revealed more than one token of it
         self.blocks = 0  # finished ones
-        self.rounds = 0  # of the current block, up to the last look at the device
         self.ids: list[int] = []
         self.stamps: list[int] = []
         self.remasked: list[int] = []
+        self.end: int | None = None  # where in the new tokens the first end token stands
+        self.stopped = False  # by what the caller asked for
+        self.tally: dict[str, int] = {}  # what the session counted, once it is finished
 
-    def finish_block(self, board: list[list[int]]) -> None:
+    def finish_block(self, board: list[list[int]], ends: tuple[int, ...]) -> None:
         """Take over a finished block: its ids, stamps and vetoes, each [B]."""
+        before, new = len(self.ids), board[0][self.tail :]
         for kept, column in zip((self.ids, self.stamps, self.remasked), board, strict=True):
             kept += column[self.tail :]
-        self.tail, self.open, self.fresh, self.rounds = 0, self.block, True, 0
+        if self.end is None:
+            places = [new.index(token) for token in ends if token in new]
+            self.end = before + min(places) if places else None
+        self.tail = 0
         self.blocks += 1
 
-    def end(self, ends: tuple[int, ...]) -> int | None:
-        """Where in the new tokens the first end token stands, if there is one."""
-        return next((place for place, token in enumerate(self.ids) if token in ends), None)
-
     @property
-    def exhausted(self) -> bool:
-        """Whether the finished blocks reach the budget of new tokens."""
-        return len(self.ids) >= self.budget
+    def finished(self) -> bool:
+        """Whether it ended, was stopped, or its blocks reach the budget of new tokens."""
+        return self.stopped or self.end is not None or len(self.ids) >= self.budget
 
-    def result(self, ends: tuple[int, ...], stopped: bool, tally: dict[str, int]) -> Decoded:
-        """The sample, decoded; `tally` is what the session counted."""
-        end = self.end(ends)
+    def result(self) -> Decoded:
+        """The finished sample, decoded."""
+        end, tally = self.end, self.tally
         kept = min(self.budget, len(self.ids) if end is None else end)
         ended = end is not None and end < self.budget
         vetoed = sum(self.remasked)
+        source = [SOURCES[stamp % len(SOURCES)] for stamp in self.stamps]
         counts = {
             "prefill": int(self.prefilled),
             "denoise": tally["step"] - tally["verify"],
@@ -117,16 +118,12 @@ class Sample:
             "head_store": tally["head_store"],
             "proposed": tally["proposed"],
             "accepted": tally["accepted"],
-            "bonus": sum(stamp % len(SOURCES) == SOURCES.index("bonus") for stamp in self.stamps),
+            "bonus": source.count("bonus"),
             "revealed": len(self.ids) + vetoed,
             "vetoed": vetoed,
             "generated": len(self.ids),
             "answer_tokens": kept + ended,
         }
-        trace = Trace(
-            ids=self.ids,
-            step=[stamp // len(SOURCES) for stamp in self.stamps],
-            source=[SOURCES[stamp % len(SOURCES)] for stamp in self.stamps],
-            remasked=self.remasked,
-        )
-        return Decoded(self.index, self.ids[:kept], ended or stopped, counts, trace)
+        step = [stamp // len(SOURCES) for stamp in self.stamps]
+        trace = Trace(self.ids, step, source, self.remasked)
+        return Decoded(self.index, self.ids[:kept], ended or self.stopped, counts, trace)

@@ -16,8 +16,9 @@ from unittest import mock
 
 import torch
 
-from mrp.decoding.engine import Batch
+from mrp.decoding.batch import Batch
 from mrp.decoding.graphs import power_of_two, riders
+from mrp.decoding.lanes import TALLY
 from mrp.decoding.modes import Mode, make_mode
 from mrp.decoding.pace import Pace, lanes_size
 from mrp.decoding.sample import Sample
@@ -123,7 +124,7 @@ class Device:
             for i, (prompt, budget) in enumerate(zip(chunk, budgets, strict=True))
         )
         begin = self.seconds = max(self.seconds, self.busy_until)
-        with mock.patch("mrp.decoding.engine.time.perf_counter", self.clock):
+        with mock.patch("mrp.decoding.batch.time.perf_counter", self.clock):
             batch = Batch(self, self.pace)  # type: ignore[arg-type]
             while batch.fill(queue, chunk):
                 batch.round()
@@ -133,14 +134,10 @@ class Device:
     def clock(self) -> float:
         return self.seconds
 
-    def move(self, source: int, target: int) -> None:
-        self.board[target] = self.board[source]
-        self.open[target], self.kept[target] = self.open[source], self.kept[source]
-
-    def counted(self, lane: int) -> dict[str, int]:
-        return dict.fromkeys(("step", "verify", "head_draft", "head_remask"), 0) | dict.fromkeys(
-            ("proposed", "accepted"), 0
-        )
+    def move(self, sources: Sequence[int], targets: Sequence[int]) -> None:
+        for source, target in zip(sources, targets, strict=True):
+            self.board[target] = self.board[source]
+            self.open[target], self.kept[target] = self.open[source], self.kept[source]
 
     # What `Batch` asks its rounds for.
 
@@ -195,9 +192,9 @@ class Device:
         rows = "rows of the head", lanes_size(len(waiting))
         self.seconds += 1e-3 * self.costs.catch_up + self._first(rows, self.costs.compiling / 3)
 
-    def read(self) -> torch.Tensor:
+    def read(self) -> tuple[torch.Tensor, torch.Tensor]:
         self.seconds = max(self.seconds, self.busy_until) + 1e-3 * self.costs.look
-        return self.board[: self.n].clone()
+        return self.board[: self.n].clone(), torch.zeros(self.n, len(TALLY), dtype=torch.long)
 
     def _first(self, what: object, took: float) -> float:
         """Seconds of what is only done once."""

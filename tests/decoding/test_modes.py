@@ -10,6 +10,7 @@ import torch
 
 from mrp.decoding import Decoder, Mode, decode, make_mode
 from mrp.decoding.engine import Rounds
+from mrp.decoding.lanes import TALLY
 from mrp.decoding.modes import MODES
 from mrp.decoding.modes.dynamic import above
 from mrp.decoding.modes.remask import halves, veto
@@ -132,7 +133,7 @@ def test_the_head_sees_its_prefix_or_the_block_alone(prefix: bool) -> None:
                 block_causal(12 - start),
             )
             torch.testing.assert_close(ours[:, number], hidden[:, number] + alone[:, -4:])
-    assert session.counted(0)["head_remask"] == 2
+    assert session.tally[0, TALLY.index("head_remask")] == 2
 
 
 def block_causal(length: int, block: int = 4) -> MaskedAttention:

@@ -11,7 +11,8 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from mrp.decoding import engine, make_mode
+from mrp.decoding import make_mode
+from mrp.decoding.batch import Batch
 from mrp.decoding.pace import (
     CAPTURE,
     ENOUGH,
@@ -321,7 +322,7 @@ def test_a_plain_step_is_timed_anew_now_and_then() -> None:
 @pytest.mark.parametrize(("k", "what"), [(3, CAPTURE), ("auto", HEAD)])
 def test_only_where_the_pace_decides_captures_are_rationed(k: Any, what: str) -> None:
     """With a fixed K the round is captured with the waiting blocks, once and for all."""
-    batch = object.__new__(engine.Batch)
+    batch = object.__new__(Batch)
     batch.mode = make_mode("speculative", k=k)
     batch.session = SimpleNamespace(n=1, slots=4)  # type: ignore[assignment]
     batch.rounds = SimpleNamespace(ready=lambda plan, stores, waiting: not waiting)  # type: ignore[assignment]
