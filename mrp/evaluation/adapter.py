@@ -27,7 +27,7 @@ from mrp.evaluation.journal import Journal
 from mrp.evaluation.progress import Progress
 from mrp.evaluation.requests import Request, answer_text, find_stop, parse_settings, raw_text
 from mrp.evaluation.tokenizer import check_vocabulary, load_tokenizer
-from mrp.memory import halved, is_out_of_memory
+from mrp.memory import halved, is_out_of_memory, only_new_garbage
 from mrp.models import Backbone, Head, load_backbone, load_head
 from mrp.turns import seated, working
 
@@ -210,7 +210,12 @@ class MRPModel(LM):  # type: ignore[misc]
     def generate_until(self, requests: list[Any], disable_tqdm: bool = False) -> list[str]:
         """Answer every request; all of them share one queue of `batch_size` places."""
         asked = [self.request(*instance.args) for instance in requests]
-        strange = [char for instance in requests if (char := self.unknown(instance.args[0]))]
+        unknown = self.tokenizer.unk_token_id
+        strange = [
+            character
+            for instance, request in zip(requests, asked, strict=True)
+            if unknown in request.prompt and (character := self.unknown(instance.args[0]))
+        ]
         if strange:
             logger.warning(
                 "%d of %d prompts hold characters that the tokenizer of %s does not know, such as "
@@ -231,7 +236,8 @@ class MRPModel(LM):  # type: ignore[misc]
 
         Equal requests are decoded once, since greedy decoding gives them equal answers.
         """
-        unique = {request.key: request for request in asked}
+        asked_keys = [request.key for request in asked]
+        unique = dict(zip(asked_keys, asked, strict=True))
         done: dict[str, Decoded] = {}
         known = self.journal.entries if self.journal is not None else {}
         for key in unique.keys() & known.keys():
@@ -249,7 +255,7 @@ class MRPModel(LM):  # type: ignore[misc]
             logger.info("resuming: %d of %d samples", len(done), len(unique))
         self.resumed_from += len(done)
         open_keys = [key for key in unique if key not in done]
-        with Progress(len(unique), len(done), progress) as bar, seated():
+        with Progress(len(unique), len(done), progress) as bar, seated(), only_new_garbage():
             for key, decoded, seconds in self._decode(open_keys, unique):
                 done[key] = decoded
                 self.seconds += seconds
@@ -261,8 +267,8 @@ class MRPModel(LM):  # type: ignore[misc]
         if self.journal is not None:
             self.journal.sync()
         return [
-            Outcome(done[request.key], answer_text(self.tokenizer, done[request.key].ids, request))
-            for request in asked
+            Outcome(done[key], answer_text(self.tokenizer, done[key].ids, request))
+            for key, request in zip(asked_keys, asked, strict=True)
         ]
 
     def _decode(

@@ -1,5 +1,7 @@
 """Generations on disk as they finish, so that a killed job loses at most the samples in flight.
 
+Those that the last round finished count among them: they are written during the next one.
+
 A journal belongs to one setting: its first line holds everything that decides an answer (mode, its
 knobs, seed, checkpoint hashes, ...). A journal that starts with another line is never read.
 """
@@ -22,11 +24,12 @@ logger = logging.getLogger(__name__)
 
 FORMAT = 1
 SYNC_INTERVAL = 1.0  # seconds
+encode = json.JSONEncoder(separators=(",", ":")).encode
 
 
 def request_key(prompt: list[int], until: list[str], max_new_tokens: int) -> str:
     """The identity of one request within a setting: what was asked, hashed."""
-    asked = json.dumps([prompt, until, max_new_tokens], separators=(",", ":"))
+    asked = encode([prompt, until, max_new_tokens])
     return hashlib.sha256(asked.encode()).hexdigest()[:32]
 
 
@@ -87,7 +90,7 @@ class Journal(Closing):
         self._file.close()
 
     def _write(self, line: dict[str, Any]) -> None:
-        self._file.write(json.dumps(line, separators=(",", ":")).encode() + b"\n")
+        self._file.write(encode(line).encode() + b"\n")
         self._file.flush()
 
     def _open_locked(self) -> BinaryIO:
