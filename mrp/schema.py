@@ -60,7 +60,7 @@ MODES = {
         lossless=True,
     ),
     "self_lattice": ModeShape(
-        False, required=("k",), optional=("window", "ahead", "cap"), lossless=True
+        False, required=("k",), optional=("window", "ahead", "budget", "cap"), lossless=True
     ),
     "remask": ModeShape(
         True,

@@ -8,7 +8,7 @@ from __future__ import annotations
 import ast
 import hashlib
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
@@ -93,13 +93,26 @@ def reached_files(*files: str) -> frozenset[str]:
 
 @cache
 def _imported(source: bytes) -> tuple[str, ...]:
-    """What a Python file may import from mrp, as paths inside it; modes and tasks share most."""
+    """What a Python file may import from mrp, as paths inside it; modes and tasks share most.
+
+    What is imported for type checkers alone decides no result.
+    """
     names: list[str] = []
-    for node in ast.walk(ast.parse(source)):
+    for node in _running(ast.parse(source)):
         if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("mrp."):
             module = (node.module or "").removeprefix("mrp.").replace(".", "/")
             names += [module, *(f"{module}/{alias.name}" for alias in node.names)]
     return tuple(names)
+
+
+def _running(node: ast.AST) -> Iterator[ast.AST]:
+    """A node and those below it, without the blocks under `if TYPE_CHECKING`."""
+    yield node
+    below: Iterable[ast.AST] = ast.iter_child_nodes(node)
+    if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
+        below = node.orelse
+    for child in below:
+        yield from _running(child)
 
 
 @cache

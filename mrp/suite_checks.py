@@ -342,14 +342,17 @@ def _entry_problems(
     for window in entry.window or []:
         if not 1 <= window <= MOST_WINDOW:
             yield f"{where}.window: {window} is not allowed: 1 (the chain alone) to {MOST_WINDOW}"
-    if True in (entry.ahead or []) and any(entry.shortlist or []):
-        yield f"{where}.ahead: does not go with a shortlist: leave one of the two out"
+    for name in ("ahead", "budget"):
+        if any(getattr(entry, name) or []) and any(entry.shortlist or []):
+            yield f"{where}.{name}: does not go with a shortlist: leave one of the two out"
     for budget in entry.budget or []:
-        if budget < 0:
-            yield f"{where}.budget: {budget} is not allowed: states, or 0 for those of the window"
-    others = any(entry.ahead or []) or any(entry.shortlist or [])
-    if any(entry.budget or []) and (others or {*(entry.window or [])} - {OPTIONS["window"]}):
-        yield f"{where}.budget: does not go with window, ahead or shortlist: leave them out"
+        if budget < 0 or budget == 1:
+            yield (
+                f"{where}.budget: {budget} is not allowed: 2 states or more, or 0 for those of the "
+                "window"
+            )
+    if any(entry.budget or []) and {*(entry.window or [])} - {OPTIONS["window"]}:
+        yield f"{where}.budget: does not go with window: leave one of the two out"
     for cap in entry.cap or []:
         if not LEAST_CAP <= cap <= 1:
             yield f"{where}.cap: {cap} is not allowed: {LEAST_CAP} to 1, which is no cap"

@@ -113,6 +113,16 @@ def test_a_modes_code_is_its_own_file_with_what_that_builds_on() -> None:
         assert mode == "static" or files(mode) > shared, f"{mode}: its file is not found"
 
 
+def test_what_is_imported_for_types_alone_decides_nothing(package: Path) -> None:
+    text = "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from mrp.models import head\n"
+    package.with_name("typed.py").write_text(text)
+    reached_files.cache_clear()
+    assert reached_files("models/typed.py") == {"models/typed.py"}
+    package.with_name("typed.py").write_text(f"{text}else:\n    from mrp.models import head\n")
+    reached_files.cache_clear()
+    assert reached_files("models/typed.py") > {"models/typed.py"}
+
+
 @pytest.mark.parametrize("source", ["def round(:\n", "x = 1\n  y = 2\n", "a\0b"])
 def test_a_file_that_is_no_program_is_named(package: Path, source: str) -> None:
     package.with_name("broken.py").write_text(source)

@@ -129,8 +129,8 @@ def add_decoding_arguments(parser: argparse.ArgumentParser) -> None:
         type=int,
         metavar="N",
         help="verify the N states that the backbone most likely arrives at, rivals of the first "
-        "draft among them, in place of the window's; --k 6 at most, not with --window, --ahead or "
-        "--shortlist (lattice; default: 0, none)",
+        "draft among them, in place of the window's; 2 at least, --k 6 at most, not with --window "
+        "or --shortlist (lattice, self_lattice; default: 0, none)",
     )
     group.add_argument(
         "--head-passes",

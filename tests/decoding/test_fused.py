@@ -67,9 +67,10 @@ def of_a_budget(
     drafted = torch.stack(order) if n else numbers(size, 0, k)
     positions = torch.cat((drafted, numbers(size, n, 1), drafted[:, :1]), dim=1)
     tokens = numbers(3, n, picks)
-    likely = likeliest(positions, tokens, odds, numbers(k + 1, n), tables, states)
+    chosen_of = positions, tokens, odds, numbers(k + 1, n), tables, 1 + states, bool(flags(1))
+    likely = likeliest(*chosen_of)
     if name == "likeliest":
-        return positions, tokens, odds, numbers(k + 1, n), tables, states
+        return chosen_of
     if name == "rivals":
         cells = torch.rand(n, size, generator=generator)
         return cells, numbers(3, n, size), numbers(3, n, size, 2)
@@ -173,7 +174,7 @@ def arguments(name: str, case: tuple[int, int, int, int, torch.Generator]) -> tu
 
 def how_likely(chosen: tuple[Tensor, ...], given_: tuple[Any, ...]) -> Tensor:
     """How likely the chosen sets are, to four digits."""
-    _, _, odds, _, tables, _ = given_
+    _, _, odds, _, tables, *_ = given_
     likely = reached(tables, odds, chosen[2] >= 0).gather(1, chosen[0])
     return (likely.masked_fill(~chosen[1], 0.0) * 1e4).round()
 

@@ -82,7 +82,8 @@ def test_speculative_modes_equal_static_token_for_token(
                 ("speculative", {"k": k, "scale": 0.5, "prefix": False}),
                 ("speculative", {"k": k, "scale": 2.0}),
                 ("lattice", {"k": min(k, 6), "budget": 12, "head_passes": int(k > 1)}),
-                ("lattice", {"k": min(k, 3), "budget": 5}),
+                ("lattice", {"k": min(k, 3), "budget": 5, "ahead": True}),
+                ("self_lattice", {"k": min(k, 6), "budget": 8, "ahead": True}),
                 ("speculative", {"k": "auto"}),
                 ("self_speculative", {"k": "auto"}),
             ]
@@ -131,6 +132,7 @@ def test_batched_equals_single_in_every_mode(
                     {"k": min(k, 4), "window": 2, "ahead": False},
                     {"k": min(k, 4), "window": 2, "ahead": True},
                     {"k": min(k, 4), "budget": 8},
+                    {"k": min(k, 4), "budget": 4, "ahead": True},
                 ]
             )
         ),

@@ -47,6 +47,7 @@ ALL_MODES: tuple[tuple[str, dict[str, Any]], ...] = (
     ("lattice", {"k": 3, "window": 3, "ahead": True, "head_passes": 1}),
     ("lattice", {"k": 3, "budget": 6, "cap": 0.5}),
     ("self_lattice", {"k": 2, "window": 1, "ahead": True}),
+    ("self_lattice", {"k": 3, "budget": 6, "ahead": True}),
     ("remask", {"tau": 0.2}),
     ("remask", {"tau": 0.2, "passes": "halves"}),
     ("remask", {"tau": 0.2, "passes": "halves", "rule": "residual", "prefix": False}),

@@ -134,7 +134,7 @@ def test_which_modes_choose_k_themselves(tmp_path: Path) -> None:
     ("mode", "options"),
     [
         ("lattice", {"ahead": True, "shortlist": 3}),
-        ("lattice", {"ahead": True, "budget": 8}),
+        ("lattice", {"window": 3, "budget": 8}),
         ("lattice", {"budget": 8, "shortlist": 3}),
         ("lattice", {"k": 7, "budget": 8}),
         ("remask", {"condition": "masked", "passes": "halves"}),

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import torch
 import triton
 import triton.language as tl
@@ -10,7 +12,9 @@ from torch import Tensor
 
 from mrp.decoding.fast.lanes import numbers_like, padded
 from mrp.decoding.fast.places import _rank, _read
-from mrp.decoding.modes.branches import RIVALS, SURE, Branches
+
+if TYPE_CHECKING:
+    from mrp.decoding.modes.branches import Branches
 
 
 def rivals(odds: Tensor, tokens: Tensor, listed: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -48,7 +52,13 @@ def _rivals_kernel(
 
 
 def likeliest(
-    positions: Tensor, tokens: Tensor, odds: Tensor, useful: Tensor, tables: Branches, budget: int
+    positions: Tensor,
+    tokens: Tensor,
+    odds: Tensor,
+    useful: Tensor,
+    tables: Branches,
+    budget: int,
+    ahead: bool,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """See `mrp.decoding.modes.branches`."""
     (n, picks), count = positions.shape, len(tables.size)
@@ -58,9 +68,10 @@ def likeliest(
     _likeliest_kernel[(n,)](
         *(positions.contiguous(), tokens.contiguous(), odds.contiguous(), useful.contiguous()),
         *(tables.size, tables.weight, tables.before, tables.gain, tables.rise, tables.below),
-        *(sets, read, there),
-        SURE=SURE,
-        DRAFTS=picks - RIVALS,
+        *(tables.whole, sets, read, there),
+        SURE=tables.sure,
+        AHEAD=ahead,
+        DRAFTS=len(tables.whole) - 1,
         PICKS=picks,
         SETS=count,
         STATES=states,
@@ -83,10 +94,12 @@ def _likeliest_kernel(
     GAIN,
     RISE,
     BELOW,
+    WHOLE,
     CHOSEN,
     READ,
     THERE,
     SURE: tl.constexpr,
+    AHEAD: tl.constexpr,
     DRAFTS: tl.constexpr,
     PICKS: tl.constexpr,
     SETS: tl.constexpr,
@@ -128,8 +141,13 @@ def _likeliest_kernel(
         come = tl.gather(tl.div_rn(likely, total), before, 0)
         likely = empty + tl.sum(tl.reshape(come, (PADDED_SETS, PADDED_PICKS)) * gain, axis=1)
     likely = tl.where(held < SETS, tl.where(size > useful, 0.0, likely), -1.0)
+    if AHEAD:  # the set of all drafts stands last
+        whole = tl.load(WHOLE + useful)
+        likely = tl.where((held == whole) & (useful > 0), 0.0, likely)
+        tl.store(CHOSEN + lane * STATES + STATES - 1, whole)
+        tl.store(READ + lane * STATES + STATES - 1, useful > 0)
     # The likeliest of them, one after the other.
-    for state in tl.static_range(STATES):
+    for state in tl.static_range(STATES - AHEAD):
         best = tl.max(likely, axis=0)
         place = tl.min(tl.where(likely == best, held, PADDED_SETS), axis=0)
         tl.store(CHOSEN + lane * STATES + state, tl.where(best > 0.0, place, 0).to(tl.int64))
@@ -200,7 +218,7 @@ def walk_sets(
         *(sets.contiguous(), read.contiguous()),
         *(each.contiguous() for each in (*picks, *own)),
         *(onto, size, at, held),
-        STEPS=many - RIVALS,
+        STEPS=many,  # enough to arrive anywhere,
         PICKS=many,
         COUNT=count,
         PADDED_PICKS=padded(many),

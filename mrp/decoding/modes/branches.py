@@ -41,20 +41,23 @@ class Branches(NamedTuple):
     """The Z sets of M = K + 2 picks as tables, the empty one first; pick M stands for none.
 
     holding [Z, M]: whether a set holds a pick. onto [Z, M + 1]: the set that it is with that pick,
-    or itself where that is not one. size [Z]: picks that it holds. weight [Z, M]: exp(bias) of a
-    pick after that set, 0 where it cannot be. before [Z, M] and gain [Z, M]: the set without a pick
-    that it holds, and that pick's weight there (0 where it does not hold it).
-    rise, below [M]: each pick's constants.
+    or itself where that is not one. size [Z]: picks that it holds. whole [K + 1]: the set of the
+    first 0 ... K drafts. weight [Z, M]: exp(bias) of a pick after that set, 0 where it cannot be.
+    before [Z, M] and gain [Z, M]: the set without a pick that it holds, and that pick's weight
+    there (0 where it does not hold it). rise, below [M]: each pick's constants. sure: the largest
+    logit.
     """
 
     holding: Tensor
     onto: Tensor
     size: Tensor
+    whole: Tensor
     weight: Tensor
     before: Tensor
     gain: Tensor
     rise: Tensor
     below: Tensor
+    sure: float
 
 
 def branch_sets(k: int) -> list[int]:
@@ -87,6 +90,7 @@ def branches_of(k: int, device: torch.device) -> Branches:
             device=device,
         ),
         torch.tensor([held.bit_count() for held in sets], device=device),
+        torch.tensor([number[(1 << drafts) - 1] for drafts in range(k + 1)], device=device),
         torch.tensor([[weight(held, i) for i in picks] for held in sets], device=device),
         torch.tensor([[number[rest] for rest in row] for row in without], device=device),
         torch.tensor(
@@ -98,6 +102,7 @@ def branches_of(k: int, device: torch.device) -> Branches:
         ),
         torch.tensor([RISE[each] for each in kind], device=device),
         torch.tensor([BELOW[each] for each in kind], device=device),
+        SURE,
     )
 
 
@@ -109,7 +114,7 @@ def reached(tables: Branches, odds: Tensor, live: Tensor) -> Tensor:
         odds: against each pick, [n, M].
         live: which picks there are, [n, M].
     """
-    logit = -odds.log().clamp(-SURE, SURE)
+    logit = -odds.log().clamp(-tables.sure, tables.sure)
     weights = (tables.rise * logit + tables.below * logit.clamp(max=0)).exp() * live
     total = 1 + (tables.weight * weights[:, None]).sum(dim=2)
     gain = tables.gain * weights[:, None]
@@ -143,9 +148,17 @@ def rivals(odds: Tensor, tokens: Tensor, listed: Tensor) -> tuple[Tensor, Tensor
 
 @fused
 def likeliest(
-    positions: Tensor, tokens: Tensor, odds: Tensor, useful: Tensor, tables: Branches, budget: int
+    positions: Tensor,
+    tokens: Tensor,
+    odds: Tensor,
+    useful: Tensor,
+    tables: Branches,
+    budget: int,
+    ahead: bool,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """The sets that are reached most likely, of picks [n, M] whose `useful` [n] first drafts count.
+
+    With `ahead` the set of all these drafts is one of them and stands last, where there are any.
 
     Returns:
         Their numbers, 0 for one that cannot be reached, and which can, [n, S] each, S being the
@@ -158,8 +171,15 @@ def likeliest(
     some = useful > 0
     live = torch.cat((live, torch.stack((apart & some, some), dim=1)), dim=1)
     likely = reached(tables, odds, live).masked_fill(tables.size > useful[:, None], 0)
+    if ahead:  # the set of all drafts stands last
+        whole = tables.whole[useful][:, None]
+        likely = likely.scatter(1, whole, likely.gather(1, whole).masked_fill(some[:, None], 0))
+    budget = min(budget, likely.shape[1]) - ahead
     best, sets = (each[:, :budget] for each in likely.sort(dim=1, descending=True, stable=True))
-    return sets * (best > 0), best > 0, tokens.masked_fill(~live, -1)
+    read, sets = best > 0, sets * (best > 0)
+    if ahead:
+        read, sets = torch.cat((read, some[:, None]), 1), torch.cat((sets, whole), 1)
+    return sets, read, tokens.masked_fill(~live, -1)
 
 
 @fused

@@ -62,15 +62,32 @@ class Windowed(Verified):
     With `ahead`, a round that may finish a block takes the next block along, all masked, behind the
     block with all its drafts made. What the backbone would put there is drafted in the next block's
     first round, which otherwise has nothing to draft from.
+
+    With a `budget`, so many states are verified, in place of the window's those that the backbone
+    most likely arrives at, and the first draft has two rivals (see `branches`).
     """
 
     window: int = 2
     ahead: bool = False
+    budget: int = 0
 
     @property
     def states(self) -> int:
-        """The sets of a round with all drafts, and the next block."""
+        """The sets of a round with all drafts, or the budget; and the next block."""
+        if self.budget:
+            return min(self.budget, len(branch_sets(self.most))) + self.ahead
         return len(draft_sets(self.most, self.window)) + self.ahead
+
+    def check(self, block_size: int) -> None:
+        """Besides the usual: the states are a window's, or a budget's with room for a draft."""
+        super().check(block_size)
+        if self.budget == 1:
+            raise UserError(f"mode {self.name!r}: budget=1 leaves no state for a draft: at least 2")
+        if self.budget and self.window != Windowed.window:
+            raise UserError(
+                f"mode {self.name!r}: budget={self.budget} and window={self.window} do not go "
+                "together: leave one of the two out"
+            )
 
     @property
     def looks_ahead(self) -> bool:
@@ -78,10 +95,20 @@ class Windowed(Verified):
         return self.ahead
 
     def candidates(self, block: Tensor, drafts: Drafts, useful: Tensor) -> Candidates:
-        """The states of all sets; those that hold no more than the `useful` drafts are read."""
-        sets = sets_of(drafts.positions.shape[1], self.window, block.device)
-        states, read, *placed = set_states(block, *drafts[:2], useful, sets.holding, sets.needs)
-        return Candidates(states, read, Drafts(*placed))
+        """The states of all sets; those that hold no more than the `useful` drafts are read.
+
+        With a budget, of the sets that are reached most likely; unread ones are the block as it is.
+        """
+        if drafts.odds is None:
+            sets = sets_of(drafts.positions.shape[1], self.window, block.device)
+            states, read, *placed = set_states(block, *drafts[:2], useful, sets.holding, sets.needs)
+            return Candidates(states, read, Drafts(*placed))
+        tables = branches_of(drafts.positions.shape[1] - RIVALS, block.device)
+        chosen, read, tokens = likeliest(
+            *drafts[:2], drafts.odds, useful, tables, self.budget, self.ahead
+        )
+        states = branch_states(block, *drafts[:2], chosen, tables.holding)
+        return Candidates(states, read, Drafts(drafts.positions, tokens), chosen)
 
     def verify(self, session: Session, candidates: Candidates, useful: Tensor) -> Tensor:
         """One forward of all states, and of the next block where it is looked at."""
@@ -96,9 +123,13 @@ class Windowed(Verified):
         self, own: Drafts, drafts: Drafts, useful: Tensor, candidates: Candidates
     ) -> tuple[Tensor, Tensor]:
         """Walk from the empty set as long as the pick is a draft and leads to another set."""
-        assert candidates.placed is not None
-        sets = sets_of(drafts.positions.shape[1], self.window, useful.device)
-        return walk(*candidates.placed[:2], *own[:2], sets.onto, sets.size)
+        picks, chosen = candidates.placed, candidates.sets
+        assert picks is not None
+        if chosen is None:
+            sets = sets_of(drafts.positions.shape[1], self.window, useful.device)
+            return walk(*picks[:2], *own[:2], sets.onto, sets.size)
+        tables = branches_of(drafts.positions.shape[1] - RIVALS, useful.device)
+        return walk_sets(chosen, candidates.read, picks[:2], own[:2], tables.onto, tables.size)
 
 
 @fused
@@ -187,36 +218,22 @@ def draft_sets(k: int, window: int) -> list[int]:
 
 @dataclass(frozen=True)
 class Lattice(Windowed, Speculative):
-    """The head's drafts; the first ones of a block, if there are any, are the backbone's own.
-
-    With a `budget`, so many states are verified, in place of the window's those that the backbone
-    most likely arrives at, and the first draft has two rivals (see `branches`).
-    """
+    """The head's drafts; the first ones of a block, if there are any, are the backbone's own."""
 
     name: ClassVar[str] = "lattice"
-    budget: int = 0
-
-    @property
-    def states(self) -> int:
-        """The budget, as far as there are so many sets."""
-        return min(self.budget, len(branch_sets(self.most))) if self.budget else super().states
 
     def check(self, block_size: int) -> None:
         """Besides the usual, a shortlist is of the current block, so it does not go with ahead.
 
-        A budget goes with none of the two, nor with a window.
+        Nor with a budget, which lists tokens itself.
         """
         super().check(block_size)
-        if self.ahead and self.shortlist:
-            raise UserError(
-                f"mode {self.name!r}: ahead and shortlist={self.shortlist} do not go together: "
-                "leave one of the two out"
-            )
-        if self.budget and (self.ahead or self.shortlist or self.window != Windowed.window):
-            raise UserError(
-                f"mode {self.name!r}: budget={self.budget} goes with no window, ahead or "
-                "shortlist: leave them out"
-            )
+        for name, value in (("ahead", self.ahead), ("budget", self.budget)):
+            if value and self.shortlist:
+                raise UserError(
+                    f"mode {self.name!r}: {name} and shortlist={self.shortlist} do not go "
+                    "together: leave one of the two out"
+                )
 
     def draft(self, session: Session, useful: Tensor, k: int) -> Drafts:
         """With a budget the rivals of the first draft come behind the drafts: K + 2 columns."""
@@ -238,25 +255,6 @@ class Lattice(Windowed, Speculative):
             return session.pick_and_list(hidden, 2, masked)
         return super().look(session, hidden, masked, number)
 
-    def candidates(self, block: Tensor, drafts: Drafts, useful: Tensor) -> Candidates:
-        """With a budget, the sets that are reached most likely; unread ones are the block as is."""
-        if not self.budget or drafts.odds is None:
-            return super().candidates(block, drafts, useful)
-        tables = branches_of(drafts.positions.shape[1] - RIVALS, block.device)
-        sets, read, tokens = likeliest(*drafts[:2], drafts.odds, useful, tables, self.budget)
-        states = branch_states(block, *drafts[:2], sets, tables.holding)
-        return Candidates(states, read, Drafts(drafts.positions, tokens), sets)
-
-    def accept(
-        self, own: Drafts, drafts: Drafts, useful: Tensor, candidates: Candidates
-    ) -> tuple[Tensor, Tensor]:
-        """The same walk, on the sets that each lane has."""
-        sets, picks = candidates.sets, candidates.placed
-        if sets is None or picks is None:
-            return super().accept(own, drafts, useful, candidates)
-        tables = branches_of(picks.positions.shape[1] - RIVALS, sets.device)
-        return walk_sets(sets, candidates.read, picks[:2], own[:2], tables.onto, tables.size)
-
     def judged(self, session: Session, lanes: Tensor) -> Tensor:
         """In a block's first round the head has no reveal to go by: what was kept stands."""
         return lanes & (session.block_step > 0) if self.ahead else lanes
@@ -267,3 +265,18 @@ class SelfLattice(Windowed, SelfSpeculative):
     """Drafts from the backbone's own last distribution: no head, no training."""
 
     name: ClassVar[str] = "self_lattice"
+
+    def draft(self, session: Session, useful: Tensor, k: int) -> Drafts:
+        """With a budget the rivals of the first draft come behind the drafts: K + 2 columns.
+
+        The second-best position is the second draft here, and no rival beside it.
+        """
+        if not self.budget:
+            return super().draft(session, useful, k)
+        found, listed = session.pick_and_list(session.kept, 2)
+        assert listed is not None
+        picks = found.capped(self.cap)
+        at, token = picks.surest(k)
+        made = (at, token, picks.odds.gather(1, at))
+        others = rivals(picks.odds, picks.tokens, listed)
+        return Drafts(*(torch.cat(each, 1) for each in zip(made, others, strict=True)))
