@@ -206,20 +206,6 @@ def test_kernels_equal_their_rules(
         assert torch.equal(rules, kernels)
 
 
-def test_several_sources() -> None:
-    """`write` with a source for every position."""
-    board, tally = torch.zeros(3, 3, 5, dtype=torch.long), torch.arange(21).view(3, 7)
-    where, tokens = torch.tensor([[1, 0, 1, 1, 0]] * 2) == 1, torch.arange(10).view(2, 5)
-    source = torch.tensor([[0, 1, 2, 3, 0]] * 2)
-    found = []
-    for function in (fused.RULES["write"], KERNELS["write"]):
-        there = [each.clone().to(DEVICE) for each in (board, tally, where, tokens, source)]
-        function(*there)
-        found.append(there[0].cpu())
-    assert torch.equal(*found)
-    assert found[0][1, 1].tolist() == [28, 0, 30, 31, 0]  # round 7, four sources
-
-
 def test_odds_that_are_no_numbers_name_places_in_the_block() -> None:
     odds = torch.full((2, 8), torch.nan, device=DEVICE)
     tokens = torch.zeros(2, 8, dtype=torch.long, device=DEVICE)
