@@ -114,13 +114,14 @@ def test_a_modes_code_is_its_own_file_with_what_that_builds_on() -> None:
 
 
 def test_what_is_imported_for_types_alone_decides_nothing(package: Path) -> None:
-    text = "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from mrp.models import head\n"
+    package.write_text("")
+    text = "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from mrp.models import a\n"
     package.with_name("typed.py").write_text(text)
     reached_files.cache_clear()
     assert reached_files("models/typed.py") == {"models/typed.py"}
-    package.with_name("typed.py").write_text(f"{text}else:\n    from mrp.models import head\n")
+    package.with_name("typed.py").write_text(f"{text}else:\n    from mrp.models import a\n")
     reached_files.cache_clear()
-    assert reached_files("models/typed.py") > {"models/typed.py"}
+    assert reached_files("models/typed.py") == {"models/typed.py", "models/a.py"}
 
 
 @pytest.mark.parametrize("source", ["def round(:\n", "x = 1\n  y = 2\n", "a\0b"])

@@ -132,17 +132,11 @@ def whole_blocks(
     prompts: Sequence[tuple[int, list[int]]], block: int, device: torch.device
 ) -> Blocks:
     """The whole blocks of prompts, given as (row, ids); a rest shorter than a block stays out."""
-    ids: list[int] = []
-    rows: list[int] = []
-    starts: list[int] = []
+    numbers: list[int] = []  # all in one copy to the device: each is a wait for it
     for row, prompt in prompts:
-        begins = range(0, len(prompt) // block * block, block)
-        ids += prompt[: len(begins) * block]
-        rows += [row] * len(begins)
-        starts += begins
-    start = torch.tensor(starts, dtype=torch.long, device=device)
-    return plain(
-        torch.tensor(ids, dtype=torch.long, device=device).view(-1, block),
-        torch.tensor(rows, dtype=torch.long, device=device),
-        start,
-    )
+        for start in range(0, len(prompt) // block * block, block):
+            numbers += (row, start, *prompt[start : start + block])
+    table = torch.tensor(numbers, dtype=torch.long, device=device).view(-1, 2 + block)
+    # Clones: a kernel is compiled anew for where in memory a view begins.
+    rows, starts, ids = (part.clone() for part in table.split([1, 1, block], dim=1))
+    return plain(ids, rows.view(-1), starts.view(-1))

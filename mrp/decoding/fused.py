@@ -28,6 +28,8 @@ RULES: dict[str, Callable[..., Any]] = {}  # by name, themselves
 def fused(rule: Rule[P, R]) -> Rule[P, R]:
     """`rule`, or its kernel where the first argument is on a GPU that has it."""
     name = rule.__name__
+    # Kernels are found by name: two rules of one name would run as one kernel.
+    assert RULES.get(name, rule).__module__ == rule.__module__, f"{name}: there is such a rule"
     RULES[name] = rule
 
     @functools.wraps(rule)

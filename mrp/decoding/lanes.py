@@ -164,13 +164,9 @@ class Lanes:
 
     # What a mode writes --------------------------------------------------------------------------
 
-    def reveal(self, where: Tensor, tokens: Tensor, source: Source | Tensor) -> None:
-        """Write `tokens` [n, B] into the current blocks at `where` (boolean [n, B]).
-
-        `source`: who found them, all of them or each [n, B], then as numbers in SOURCES.
-        """
-        number = source if isinstance(source, Tensor) else SOURCES.index(source)
-        write(self.board, self.tally, where, tokens, number)
+    def reveal(self, where: Tensor, tokens: Tensor, source: Source) -> None:
+        """Write `tokens` [n, B], found by `source`, into the current blocks at `where` [n, B]."""
+        write(self.board, self.tally, where, tokens, SOURCES.index(source))
 
     def commit(self, drafted: Tensor, picked: Tensor) -> None:
         """Write accepted drafts and, on top of them, the backbone's own picks: ids [n, B] each.
@@ -240,10 +236,15 @@ def ages(ids: Tensor, board: Tensor, tally: Tensor, mask_id: int) -> Tensor:
 
 
 @fused
-def write(
+def write(board: Tensor, tally: Tensor, where: Tensor, tokens: Tensor, source: int) -> None:
+    """Write `tokens` [n, B] at `where` [n, B], and who revealed them when; see `Lanes.board`."""
+    _write(board, tally, where, tokens, source)
+
+
+def _write(
     board: Tensor, tally: Tensor, where: Tensor, tokens: Tensor, source: int | Tensor
 ) -> None:
-    """Write `tokens` [n, B] at `where` [n, B], and who revealed them when; see `Lanes.board`."""
+    """The same, with one `source` or one for each token [n, B]."""
     n = len(where)
     stamp = tally[:n, :1] * len(SOURCES) + source
     news = torch.stack((tokens, stamp.expand_as(tokens)), dim=1)
@@ -258,7 +259,7 @@ def write_verified(
     block = board[: len(picked), 0]
     own = ~fresh[:, None] * BONUS  # 0 is the backbone
     source = own.expand_as(block).masked_fill(drafted != block, DRAFT)
-    write(board, tally, picked != block, picked, source)
+    _write(board, tally, picked != block, picked, source)
 
 
 @fused

@@ -72,8 +72,11 @@ def first_place(odds: Tensor) -> Tensor:
 def first_places(odds: Tensor, tokens: Tensor, count: int) -> tuple[Tensor, Tensor]:
     """Places of the `count` lowest odds, in ascending order, and the tokens there; [..., count].
 
-    Equal odds, infinite ones too, stand from left to right.
+    Equal odds, infinite ones too, stand from left to right. Odds that are no number count as
+    infinite: what is drafted or committed first is written wherever it is, and may then not be a
+    masked position, so that a broken backbone comes to no end instead of to a text.
     """
+    odds = odds.nan_to_num(torch.inf, torch.inf)
     if count == 1:
         places = odds.argmin(dim=-1, keepdim=True)
     else:

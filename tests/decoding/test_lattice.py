@@ -236,3 +236,19 @@ def test_a_shortlist_does_not_go_with_a_look_ahead() -> None:
     mode = make_mode("lattice", k=2, shortlist=3, ahead=True)
     with pytest.raises(UserError, match="shortlist=3"):
         Decoder(backbone, tiny_head(backbone), mode)
+
+
+@pytest.mark.parametrize("rounds", ["exact", "fixed"])
+@pytest.mark.parametrize(
+    "options", [{"budget": 6}, {}, {"ahead": True}, {"head_passes": 1}], ids=str
+)
+def test_a_head_that_gives_nan_costs_drafts_and_never_the_text(
+    options: dict[str, object], rounds: Rounds
+) -> None:
+    backbone = tiny_backbone(block_size=8, ends=False)
+    head = tiny_head(backbone)
+    for weight in head.parameters():
+        weight.data.fill_(torch.nan)
+    case = (backbone, head, [[5, 6, 7], [8] * 9], [20, 12], 2, 3)
+    static = [sample.ids for sample in samples(case, "static")]
+    assert [sample.ids for sample in samples(case, "lattice", rounds, k=3, **options)] == static

@@ -346,7 +346,17 @@ def test_a_mode_may_go_back_over_what_it_wrote() -> None:
     assert slow.counts["denoise"] == 3 * static.counts["denoise"]
 
 
-@pytest.mark.parametrize("options", [{"name": "static"}, {"name": "dynamic", "tau": 0.5}], ids=str)
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"name": "static"},
+        {"name": "dynamic", "tau": 0.5},
+        {"name": "self_speculative", "k": 2},
+        {"name": "self_lattice", "k": 2, "ahead": True},
+        {"name": "freedave", "k": 2, "tau": 0.5},
+    ],
+    ids=str,
+)
 def test_a_backbone_that_gives_nan_is_named_and_not_the_mode(options: dict[str, Any]) -> None:
     backbone = tiny_backbone(block_size=4)
     backbone.lm_head.weight[5] = torch.nan

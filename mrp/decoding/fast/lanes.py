@@ -199,17 +199,11 @@ def _ages_kernel(
     tl.store(OUT + lane * SIZE + at, tl.where(none, 0, since), mask=at < SIZE)
 
 
-def write(
-    board: Tensor, tally: Tensor, where: Tensor, tokens: Tensor, source: int | Tensor
-) -> None:
+def write(board: Tensor, tally: Tensor, where: Tensor, tokens: Tensor, source: int) -> None:
     """See `mrp.decoding.lanes`."""
     n, size = where.shape
-    several = isinstance(source, Tensor)
     _write_kernel[(n,)](
-        *(board, tally, where.contiguous(), tokens.contiguous()),
-        source.contiguous() if isinstance(source, Tensor) else tally,
-        0 if several else source,
-        SEVERAL=several,
+        *(board, tally, where.contiguous(), tokens.contiguous(), source),
         SOURCES=ALL_SOURCES,
         COUNTERS=COUNTERS,
         SIZE=size,
@@ -224,9 +218,7 @@ def _write_kernel(
     TALLY,
     WHERE,
     TOKENS,
-    SOURCE,
     source,
-    SEVERAL: tl.constexpr,
     SOURCES: tl.constexpr,
     COUNTERS: tl.constexpr,
     SIZE: tl.constexpr,
@@ -235,11 +227,7 @@ def _write_kernel(
     lane, at = tl.program_id(0).to(tl.int64), tl.arange(0, PADDED)
     inside, read = at < SIZE, lane * SIZE + at
     where = inside & (tl.load(WHERE + read, mask=inside, other=0) != 0)
-    stamp = tl.load(TALLY + lane * COUNTERS) * SOURCES + tl.zeros([PADDED], tl.int64)
-    if SEVERAL:
-        stamp += tl.load(SOURCE + read, mask=inside, other=0)
-    else:
-        stamp += source
+    stamp = tl.load(TALLY + lane * COUNTERS) * SOURCES + source + tl.zeros([PADDED], tl.int64)
     board = BOARD + lane * 3 * SIZE + at
     tl.store(board, tl.load(TOKENS + read, mask=inside, other=0), mask=where)
     tl.store(board + SIZE, stamp, mask=where)
@@ -322,6 +310,7 @@ def advanced(
         REPLACES=replaces,
         CHUNK=CHUNK,
         num_warps=4,
+        enable_fp_fusion=False,  # the rule rounds the product before it adds
     )
     return after
 

@@ -39,16 +39,20 @@ def _rank(odds, PADDED: tl.constexpr):
     return tl.sum(_before(odds, PADDED).to(tl.int32), axis=1)
 
 
-def _rows(like: Tensor) -> dict[str, int]:
-    """Options of a kernel with a program for every row of positions."""
+def row_options(like: Tensor) -> dict[str, int]:
+    """Options of a kernel with a program for every row of positions.
+
+    Positions are compared with each other all at once: up to 32 pairs a thread, as far as it goes.
+    """
     size = like.shape[-1]
-    return {"SIZE": size, "PADDED": padded(size), "num_warps": 1}
+    warps = min(8, max(1, padded(size) ** 2 // 1024))
+    return {"SIZE": size, "PADDED": padded(size), "num_warps": warps}
 
 
 def first_place(odds: Tensor) -> Tensor:
     """See `mrp.decoding.picks`."""
     out = torch.empty(odds.shape, dtype=torch.bool, device=odds.device)
-    _first_place_kernel[(odds[..., 0].numel(),)](odds.contiguous(), out, **_rows(odds))
+    _first_place_kernel[(odds[..., 0].numel(),)](odds.contiguous(), out, **row_options(odds))
     return out
 
 
@@ -65,7 +69,7 @@ def first_places(odds: Tensor, tokens: Tensor, count: int) -> tuple[Tensor, Tens
     shape = (*odds.shape[:-1], count)
     places, there = numbers_like(odds, *shape), numbers_like(odds, *shape)
     _first_places_kernel[(odds[..., 0].numel(),)](
-        *(odds.contiguous(), tokens.contiguous(), places, there), COUNT=count, **_rows(odds)
+        *(odds.contiguous(), tokens.contiguous(), places, there), COUNT=count, **row_options(odds)
     )
     return places, there
 
@@ -86,7 +90,7 @@ def first_among(odds: Tensor, count: Tensor) -> Tensor:
     """See `mrp.decoding.picks`."""
     out = torch.empty(odds.shape, dtype=torch.bool, device=odds.device)
     _first_among_kernel[(odds[..., 0].numel(),)](
-        *(odds.contiguous(), count.expand(odds.shape[:-1]).contiguous(), out), **_rows(odds)
+        *(odds.contiguous(), count.expand(odds.shape[:-1]).contiguous(), out), **row_options(odds)
     )
     return out
 
@@ -102,7 +106,7 @@ def _first_among_kernel(ODDS, MOST, OUT, SIZE: tl.constexpr, PADDED: tl.constexp
 def ranks(odds: Tensor) -> Tensor:
     """See `mrp.decoding.picks`."""
     out = numbers_like(odds, *odds.shape)
-    _ranks_kernel[(odds[..., 0].numel(),)](odds.contiguous(), out, **_rows(odds))
+    _ranks_kernel[(odds[..., 0].numel(),)](odds.contiguous(), out, **row_options(odds))
     return out
 
 
@@ -116,7 +120,9 @@ def _ranks_kernel(ODDS, OUT, SIZE: tl.constexpr, PADDED: tl.constexpr):
 def above_odds(odds: Tensor, tau: float) -> Tensor:
     """See `mrp.decoding.modes.dynamic`."""
     out = torch.empty(odds.shape, dtype=torch.bool, device=odds.device)
-    _above_odds_kernel[(odds[..., 0].numel(),)](odds.contiguous(), out, float(tau), **_rows(odds))
+    _above_odds_kernel[(odds[..., 0].numel(),)](
+        odds.contiguous(), out, float(tau), **row_options(odds)
+    )
     return out
 
 
@@ -133,7 +139,7 @@ def _above_odds_kernel(ODDS, OUT, tau, SIZE: tl.constexpr, PADDED: tl.constexpr)
 def joint(odds: Tensor, factor: float) -> Tensor:
     """See `mrp.decoding.modes.factor`."""
     out = numbers_like(odds, len(odds))
-    _joint_kernel[(len(odds),)](odds.contiguous(), out, float(factor), **_rows(odds))
+    _joint_kernel[(len(odds),)](odds.contiguous(), out, float(factor), **row_options(odds))
     return out
 
 
@@ -150,7 +156,7 @@ def within(odds: Tensor, entropy: Tensor, gamma: float) -> Tensor:
     """See `mrp.decoding.modes.entropy`."""
     out = numbers_like(odds, len(odds))
     _within_kernel[(len(odds),)](
-        *(odds.contiguous(), entropy.contiguous(), out), float(gamma), **_rows(odds)
+        *(odds.contiguous(), entropy.contiguous(), out), float(gamma), **row_options(odds)
     )
     return out
 
@@ -171,7 +177,7 @@ def halves(fresh: Tensor, rank: Tensor) -> Tensor:
     """See `mrp.decoding.modes.remask`."""
     n, size = fresh.shape
     out = torch.empty((n, 2, size), dtype=torch.bool, device=fresh.device)
-    _halves_kernel[(n,)](fresh.contiguous(), rank.contiguous(), out, **_rows(fresh))
+    _halves_kernel[(n,)](fresh.contiguous(), rank.contiguous(), out, **row_options(fresh))
     return out
 
 
@@ -189,7 +195,7 @@ def veto(fresh: Tensor, doubt: Tensor, limit: float) -> Tensor:
     """See `mrp.decoding.modes.remask`."""
     out = torch.empty(fresh.shape, dtype=torch.bool, device=fresh.device)
     _veto_kernel[(len(fresh),)](
-        *(fresh.contiguous(), doubt.contiguous(), out), float(limit), **_rows(fresh)
+        *(fresh.contiguous(), doubt.contiguous(), out), float(limit), **row_options(fresh)
     )
     return out
 
@@ -209,7 +215,7 @@ def ready(odds: Tensor, stable: Tensor, tau: float) -> Tensor:
     """See `mrp.decoding.modes.klass`."""
     out = torch.empty(odds.shape, dtype=torch.bool, device=odds.device)
     _ready_kernel[(len(odds),)](
-        *(odds.contiguous(), stable.contiguous(), out), float(tau), **_rows(odds)
+        *(odds.contiguous(), stable.contiguous(), out), float(tau), **row_options(odds)
     )
     return out
 
@@ -228,7 +234,7 @@ def _ready_kernel(ODDS, STABLE, OUT, tau, SIZE: tl.constexpr, PADDED: tl.constex
 def wide(odds: Tensor, tau: float) -> Tensor:
     """See `mrp.decoding.modes.wino`."""
     out = torch.empty(odds.shape, dtype=torch.bool, device=odds.device)
-    _wide_kernel[(len(odds),)](odds.contiguous(), out, float(tau), **_rows(odds))
+    _wide_kernel[(len(odds),)](odds.contiguous(), out, float(tau), **row_options(odds))
     return out
 
 
@@ -249,7 +255,9 @@ def narrow(trust: Tensor, age: Tensor, new: Tensor, back: float) -> Tensor:
     """See `mrp.decoding.modes.wino`."""
     out = torch.empty(trust.shape, dtype=torch.bool, device=trust.device)
     _narrow_kernel[(len(trust),)](
-        *(trust.contiguous(), age.contiguous(), new.contiguous(), out), float(back), **_rows(trust)
+        *(trust.contiguous(), age.contiguous(), new.contiguous(), out),
+        float(back),
+        **row_options(trust),
     )
     return out
 

@@ -11,7 +11,7 @@ import triton.language as tl
 from torch import Tensor
 
 from mrp.decoding.fast.lanes import numbers_like, padded
-from mrp.decoding.fast.places import _rank, _read
+from mrp.decoding.fast.places import _rank, _read, row_options
 
 if TYPE_CHECKING:
     from mrp.decoding.modes.branches import Branches
@@ -19,14 +19,12 @@ if TYPE_CHECKING:
 
 def rivals(odds: Tensor, tokens: Tensor, listed: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """See `mrp.decoding.modes.branches`."""
-    n, size = odds.shape
+    n = len(odds)
     positions, there = numbers_like(odds, n, 2), numbers_like(odds, n, 2)
     against = torch.empty((n, 2), dtype=odds.dtype, device=odds.device)
     _rivals_kernel[(n,)](
         *(odds.contiguous(), tokens.contiguous(), listed.contiguous(), positions, there, against),
-        SIZE=size,
-        PADDED=padded(size),
-        num_warps=1,
+        **row_options(odds),
     )
     return positions, there, against
 
@@ -121,6 +119,7 @@ def _likeliest_kernel(
     tl.store(THERE + mine, tl.where(live, tokens, -1), mask=inside)
     # How much each pick weighs.
     odds = tl.load(ODDS + mine, mask=inside, other=1.0)
+    odds = tl.where(odds == odds, odds, float("inf"))
     logit = -tl.minimum(tl.maximum(tl.log(odds), -SURE), SURE)
     slope = tl.load(RISE + pick, mask=inside, other=0.0) * logit
     slope += tl.load(BELOW + pick, mask=inside, other=0.0) * tl.minimum(logit, 0.0)

@@ -111,10 +111,10 @@ def reached(tables: Branches, odds: Tensor, live: Tensor) -> Tensor:
 
     Args:
         tables: the sets.
-        odds: against each pick, [n, M].
+        odds: against each pick, [n, M]; infinite where they are no number.
         live: which picks there are, [n, M].
     """
-    logit = -odds.log().clamp(-tables.sure, tables.sure)
+    logit = -odds.nan_to_num(torch.inf, torch.inf).log().clamp(-tables.sure, tables.sure)
     weights = (tables.rise * logit + tables.below * logit.clamp(max=0)).exp() * live
     total = 1 + (tables.weight * weights[:, None]).sum(dim=2)
     gain = tables.gain * weights[:, None]
@@ -217,7 +217,7 @@ def walk_sets(
     """
     (n, m), z = picks[0].shape, len(size)
     agrees = (own[0][..., None] == picks[0][:, None]) & (own[1][..., None] == picks[1][:, None])
-    pick = m - (agrees * torch.arange(m, 0, -1, device=sets.device)).sum(dim=2)  # m if none
+    pick = m - (agrees * torch.arange(m, 0, -1, device=sets.device)).amax(dim=2)  # m if none
     places = torch.arange(sets.shape[1], device=sets.device).expand_as(sets)
     where = sets.new_full((n, z + 1), -1)
     where.scatter_(1, sets.masked_fill(~read, z), places)
