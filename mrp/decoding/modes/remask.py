@@ -113,7 +113,7 @@ def correct_by_halves(session: Session, hidden: Tensor, halves: Tensor, where: T
         where: lanes [n] whose results are read.
     """
     states = session.ids[:, None].masked_fill(halves, session.mask_id)
-    twice = hidden[:, None].expand(-1, 2, -1, -1)
+    twice = hidden[:, None].repeat(1, 2, 1, 1)  # a view would be copied, twice
     corrected = session.correct(states, twice, where, "head_remask")
     return torch.where(halves[:, 1, :, None], corrected[:, 1], corrected[:, 0])
 
