@@ -8,7 +8,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from mrp.decoding.fast.lanes import numbers_like, padded
+from mrp.decoding.fast.lanes import numbers_like, padded, warps
 
 
 def useful_drafts_of(block: Tensor, fresh: Tensor, mask_id: int, most: int) -> Tensor:
@@ -108,7 +108,7 @@ def chain(
         SIZE=size,
         PADDED=padded(size),
         PADDED_STATES=padded(k + 1),
-        num_warps=1,
+        num_warps=warps(padded(k + 1) * padded(size)),
     )
     return states, read
 
@@ -229,7 +229,7 @@ def set_states(
         SIZE=size,
         PADDED=padded(size),
         PADDED_STATES=padded(count),
-        num_warps=2,
+        num_warps=warps(padded(count) * padded(size)),
     )
     return states, read, which, there
 
@@ -326,7 +326,7 @@ def steps_taken(states: Tensor, targets: Tensor, read: Tensor) -> Tensor:
         SIZE=size,
         PADDED=padded(size),
         PADDED_STATES=padded(count),
-        num_warps=1,
+        num_warps=warps(padded(count) * padded(size)),
     )
     return out
 
@@ -350,7 +350,7 @@ def _steps_taken_kernel(
     states = tl.load(STATES + at_states, mask=wanted, other=0)
     read = tl.load(READ + lane * COUNT + state, mask=state < COUNT, other=0) != 0
     at = lane * 0
-    for _ in tl.static_range(STEPS):
+    for _ in range(STEPS):  # no static range: it takes minutes to compile for many states
         there = (lane * COUNT + at) * SIZE + place
         target = tl.load(TARGETS + there, mask=place < SIZE, other=0)
         differ = tl.sum((wanted & (states != target[None, :])).to(tl.int32), axis=1)

@@ -30,6 +30,11 @@ def padded(size: int) -> int:
     return 1 << (max(1, size) - 1).bit_length()
 
 
+def warps(numbers: int) -> int:
+    """Warps of a program that holds so many numbers: 32 a thread, as far as 8 warps go."""
+    return min(8, max(1, numbers // 1024))
+
+
 def numbers_like(tensor: Tensor, *shape: int) -> Tensor:
     """Whole numbers to be written, where the tensor is."""
     return torch.empty(shape, dtype=torch.int64, device=tensor.device)

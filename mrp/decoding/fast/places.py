@@ -8,7 +8,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from mrp.decoding.fast.lanes import numbers_like, padded
+from mrp.decoding.fast.lanes import numbers_like, padded, warps
 
 
 @triton.jit
@@ -40,13 +40,9 @@ def _rank(odds, PADDED: tl.constexpr):
 
 
 def row_options(like: Tensor) -> dict[str, int]:
-    """Options of a kernel with a program for every row of positions.
-
-    Positions are compared with each other all at once: up to 32 pairs a thread, as far as it goes.
-    """
+    """Options of a kernel with a program for every row of positions, each compared with each."""
     size = like.shape[-1]
-    warps = min(8, max(1, padded(size) ** 2 // 1024))
-    return {"SIZE": size, "PADDED": padded(size), "num_warps": warps}
+    return {"SIZE": size, "PADDED": padded(size), "num_warps": warps(padded(size) ** 2)}
 
 
 def first_place(odds: Tensor) -> Tensor:

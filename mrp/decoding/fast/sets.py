@@ -10,7 +10,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from mrp.decoding.fast.lanes import numbers_like, padded
+from mrp.decoding.fast.lanes import numbers_like, padded, warps
 from mrp.decoding.fast.places import _rank, _read, row_options
 
 if TYPE_CHECKING:
@@ -145,8 +145,8 @@ def _likeliest_kernel(
         likely = tl.where((held == whole) & (useful > 0), 0.0, likely)
         tl.store(CHOSEN + lane * STATES + STATES - 1, whole)
         tl.store(READ + lane * STATES + STATES - 1, useful > 0)
-    # The likeliest of them, one after the other.
-    for state in tl.static_range(STATES - AHEAD):
+    # The likeliest of them, one after the other; a static range would take long to compile.
+    for state in range(STATES - AHEAD):
         best = tl.max(likely, axis=0)
         place = tl.min(tl.where(likely == best, held, PADDED_SETS), axis=0)
         tl.store(CHOSEN + lane * STATES + state, tl.where(best > 0.0, place, 0).to(tl.int64))
@@ -168,7 +168,7 @@ def branch_states(
         SIZE=size,
         PADDED=padded(size),
         PADDED_STATES=padded(count),
-        num_warps=2,
+        num_warps=warps(padded(count) * padded(size)),
     )
     return states
 
@@ -217,7 +217,7 @@ def walk_sets(
         *(sets.contiguous(), read.contiguous()),
         *(each.contiguous() for each in (*picks, *own)),
         *(onto, size, at, held),
-        STEPS=many,  # enough to arrive anywhere,
+        STEPS=many,  # enough to arrive anywhere
         PICKS=many,
         COUNT=count,
         PADDED_PICKS=padded(many),
