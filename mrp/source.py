@@ -121,6 +121,7 @@ def mode_code(mode: str) -> tuple[str, ...]:
 
     Its own are the file with its name in it, as `name: ClassVar[str] = "..."`, and what that
     imports; the baseline's is everybody's. So a mode that is added or edited runs no other's jobs.
+    Rules that have kernels are the exception: `decoding/fast` is everybody's, too.
     """
     folder = Path(mrp.__file__).parent / "decoding" / "modes"
     named = f'name: ClassVar[str] = "{mode}"'

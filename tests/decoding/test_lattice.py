@@ -240,7 +240,9 @@ def test_a_shortlist_does_not_go_with_a_look_ahead() -> None:
 
 @pytest.mark.parametrize("rounds", ["exact", "fixed"])
 @pytest.mark.parametrize(
-    "options", [{"budget": 6}, {}, {"ahead": True}, {"head_passes": 1}], ids=str
+    "options",
+    [{}, {"ahead": True}, {"head_passes": 1}, {"budget": 6}, {"budget": 6, "ahead": True}],
+    ids=str,
 )
 def test_a_head_that_gives_nan_costs_drafts_and_never_the_text(
     options: dict[str, object], rounds: Rounds
