@@ -65,9 +65,10 @@ def steps(kind: str, compiled: bool) -> tuple[Tensor, list[Tensor]]:
     ("kind", "programs"),
     [
         ("backbone", 2),  # layer and loss
-        ("backbone, large vocabulary", 4),  # the loss in two parts, the second twice: any size
-        ("head", 3),  # a frozen layer, a head's, and the loss
-        ("head, long rows", 3),
+        # The loss in two parts, the second twice: any size.
+        pytest.param("backbone, large vocabulary", 4, marks=pytest.mark.slow),
+        pytest.param("head", 3, marks=pytest.mark.slow),
+        ("head, long rows", 3),  # a frozen layer, a head's, and the loss
     ],
 )
 def test_all_layers_and_batches_share_their_programs(
