@@ -68,6 +68,11 @@ def first_place(odds: Tensor) -> Tensor:
     return first.scatter_(-1, odds.argmin(dim=-1, keepdim=True), True) & (odds < torch.inf)
 
 
+def or_first(sure: Tensor, odds: Tensor) -> Tensor:
+    """The places `sure` [..., B]; where there is none, that of the lowest of the odds [..., B]."""
+    return sure | (first_place(odds) & ~sure.any(dim=-1, keepdim=True))
+
+
 @fused
 def first_places(odds: Tensor, tokens: Tensor, count: int) -> tuple[Tensor, Tensor]:
     """Places of the `count` lowest odds, in ascending order, and the tokens there; [..., count].

@@ -27,6 +27,13 @@ def _first(odds, PADDED: tl.constexpr):
 
 
 @triton.jit
+def _or_first(sure, odds, PADDED: tl.constexpr):
+    """The places that are `sure`; where none is, that of the lowest odds, if finite."""
+    none = tl.max(sure.to(tl.int32), axis=0) == 0
+    return sure | (_first(odds, PADDED) & (odds < float("inf")) & none)
+
+
+@triton.jit
 def _before(odds, PADDED: tl.constexpr):
     """Whether another place (second dimension) comes before a place."""
     at = tl.arange(0, PADDED)
@@ -127,9 +134,7 @@ def _above_odds_kernel(ODDS, OUT, tau, SIZE: tl.constexpr, PADDED: tl.constexpr)
     row, at = tl.program_id(0).to(tl.int64), tl.arange(0, PADDED)
     odds = _read(ODDS, row, SIZE, PADDED)
     sure = tl.div_rn(1.0, 1.0 + odds) > tau
-    first = _first(odds, PADDED) & (odds < float("inf"))
-    none = tl.max(sure.to(tl.int32), axis=0) == 0
-    tl.store(OUT + row * SIZE + at, sure | (first & none), mask=at < SIZE)
+    tl.store(OUT + row * SIZE + at, _or_first(sure, odds, PADDED), mask=at < SIZE)
 
 
 def joint(odds: Tensor, factor: float) -> Tensor:
@@ -222,9 +227,7 @@ def _ready_kernel(ODDS, STABLE, OUT, tau, SIZE: tl.constexpr, PADDED: tl.constex
     odds = _read(ODDS, row, SIZE, PADDED)
     stable = tl.load(STABLE + row * SIZE + at, mask=at < SIZE, other=0) != 0
     sure = stable & (tl.div_rn(1.0, 1.0 + odds) > tau)
-    first = _first(odds, PADDED) & (odds < float("inf"))
-    none = tl.max(sure.to(tl.int32), axis=0) == 0
-    tl.store(OUT + row * SIZE + at, sure | (first & none), mask=at < SIZE)
+    tl.store(OUT + row * SIZE + at, _or_first(sure, odds, PADDED), mask=at < SIZE)
 
 
 def wide(odds: Tensor, tau: float) -> Tensor:
@@ -242,9 +245,7 @@ def _wide_kernel(ODDS, OUT, tau, SIZE: tl.constexpr, PADDED: tl.constexpr):
     most = (tl.sum(masked.to(tl.int32), axis=0).to(tl.float32) * 0.7).to(tl.int32)
     among = (_rank(odds, PADDED) < tl.minimum(tl.maximum(most, 5), 20)) & masked
     sure = tl.div_rn(1.0, 1.0 + odds) > tau
-    none = tl.max(sure.to(tl.int32), axis=0) == 0
-    above = sure | (_first(odds, PADDED) & masked & none)
-    tl.store(OUT + row * SIZE + at, above & among, mask=at < SIZE)
+    tl.store(OUT + row * SIZE + at, _or_first(sure, odds, PADDED) & among, mask=at < SIZE)
 
 
 def narrow(trust: Tensor, age: Tensor, new: Tensor, back: float) -> Tensor:

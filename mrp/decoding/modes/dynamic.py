@@ -9,7 +9,7 @@ from torch import Tensor
 
 from mrp.decoding.fused import fused
 from mrp.decoding.modes.base import Mode
-from mrp.decoding.picks import Picks, first_place
+from mrp.decoding.picks import Picks, or_first
 from mrp.decoding.session import Session
 
 
@@ -34,5 +34,4 @@ def above(picks: Picks, tau: float) -> Tensor:
 @fused
 def above_odds(odds: Tensor, tau: float) -> Tensor:
     """The same from odds [..., B]."""
-    sure = 1.0 / (1.0 + odds) > tau
-    return sure | (first_place(odds) & ~sure.any(dim=-1, keepdim=True))
+    return or_first(1.0 / (1.0 + odds) > tau, odds)

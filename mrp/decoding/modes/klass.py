@@ -25,7 +25,7 @@ from torch import Tensor
 
 from mrp.decoding.fused import fused
 from mrp.decoding.modes.base import Mode
-from mrp.decoding.picks import first_place
+from mrp.decoding.picks import or_first
 from mrp.decoding.session import Session
 
 LEAST = math.log(1e-12)  # log-probabilities are clamped here
@@ -72,5 +72,4 @@ def divergence(new: Tensor, old: Tensor, fresh: Tensor) -> Tensor:
 @fused
 def ready(odds: Tensor, stable: Tensor, tau: float) -> Tensor:
     """Stable positions [n, B] with confidence > tau; where there is none, the most confident."""
-    sure = stable & (1.0 / (1.0 + odds) > tau)
-    return sure | (first_place(odds) & ~sure.any(dim=1, keepdim=True))
+    return or_first(stable & (1.0 / (1.0 + odds) > tau), odds)
