@@ -57,29 +57,27 @@ def matched(
     ours: Sequence[Decoded],
     theirs: Sequence[Decoded],
     again: Callable[[Choose], Sequence[Decoded]],
-    what: Callable[[Decoded], Any] = whole,
 ) -> list[Decoded]:
     """Check that samples are equal, or part at a near tie.
 
     Args:
         ours, theirs: samples of the same prompts, decoded in two ways.
         again: decodes the prompts once more in the latter way, with the forwards that it is given.
-        what: of a sample must be equal.
 
     Returns:
         `theirs`; where a near tie parts one from ours, that of a shaken run which took our side.
     """
     found = list(theirs)
-    pairs = enumerate(zip(map(what, ours), map(what, theirs), strict=True))
+    pairs = enumerate(zip(map(whole, ours), map(whole, theirs), strict=True))
     sides = {number: list(pair) for number, pair in pairs if pair[0] != pair[1]}
     for seed in range(RUNS):
         if not sides:
             break
         for number, sample in enumerate(again(partial(Shaken, seed=seed))):
-            side = what(sample)
+            side = whole(sample)
             if side in sides.get(number, ()):
                 sides[number].remove(side)
-                if side == what(ours[number]):
+                if side == whole(ours[number]):
                     found[number] = sample
         sides = {number: unseen for number, unseen in sides.items() if unseen}
     assert not sides, f"samples part where there is no near tie, by number: {sides}"
