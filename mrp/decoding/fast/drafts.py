@@ -8,7 +8,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from mrp.decoding.fast.lanes import numbers_like, padded, warps
+from mrp.decoding.fast.lanes import lane_options, numbers_like, padded, state_options
 
 
 def useful_drafts_of(block: Tensor, fresh: Tensor, mask_id: int, most: int) -> Tensor:
@@ -18,9 +18,7 @@ def useful_drafts_of(block: Tensor, fresh: Tensor, mask_id: int, most: int) -> T
     _useful_drafts_kernel[(n,)](
         *(block, fresh.contiguous(), out),
         *(block.stride(0), mask_id, most),
-        SIZE=size,
-        PADDED=padded(size),
-        num_warps=1,
+        **lane_options(size),
     )
     return out
 
@@ -43,9 +41,7 @@ def masked_of(block: Tensor, mask_id: int, lanes: Tensor) -> Tensor:
     _masked_of_kernel[(n,)](
         *(block, lanes, out),
         *(block.stride(0), lanes.stride(0), mask_id),
-        SIZE=size,
-        PADDED=padded(size),
-        num_warps=1,
+        **lane_options(size),
     )
     return out
 
@@ -68,9 +64,7 @@ def revealed(block: Tensor, positions: Tensor, tokens: Tensor) -> Tensor:
         *(block, positions.contiguous(), tokens.contiguous(), out),
         block.stride(0),
         COUNT=count,
-        SIZE=size,
-        PADDED=padded(size),
-        num_warps=1,
+        **lane_options(size),
     )
     return out
 
@@ -105,10 +99,7 @@ def chain(
         *(block, positions.contiguous(), tokens.contiguous(), useful.contiguous(), states, read),
         block.stride(0),
         K=k,
-        SIZE=size,
-        PADDED=padded(size),
-        PADDED_STATES=padded(k + 1),
-        num_warps=warps(padded(k + 1) * padded(size)),
+        **state_options(k + 1, size),
     )
     return states, read
 
@@ -181,9 +172,7 @@ def arrived(states: Tensor, positions: Tensor, tokens: Tensor, at: Tensor) -> tu
         *(states.contiguous(), positions.contiguous(), tokens.contiguous()),
         *(at.contiguous(), drafted, picked),
         COUNT=count,
-        SIZE=size,
-        PADDED=padded(size),
-        num_warps=1,
+        **lane_options(size),
     )
     return drafted, picked
 
@@ -226,10 +215,7 @@ def set_states(
         block.stride(0),
         K=k,
         COUNT=count,
-        SIZE=size,
-        PADDED=padded(size),
-        PADDED_STATES=padded(count),
-        num_warps=warps(padded(count) * padded(size)),
+        **state_options(count, size),
     )
     return states, read, which, there
 
@@ -323,10 +309,7 @@ def steps_taken(states: Tensor, targets: Tensor, read: Tensor) -> Tensor:
         *(states.contiguous(), targets.contiguous(), read.contiguous(), out),
         STEPS=1 << (count - 2).bit_length() if count > 1 else 0,  # as many as the rule takes
         COUNT=count,
-        SIZE=size,
-        PADDED=padded(size),
-        PADDED_STATES=padded(count),
-        num_warps=warps(padded(count) * padded(size)),
+        **state_options(count, size),
     )
     return out
 

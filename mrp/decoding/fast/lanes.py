@@ -35,6 +35,17 @@ def warps(numbers: int) -> int:
     return min(8, max(1, numbers // 1024))
 
 
+def lane_options(size: int) -> dict[str, int]:
+    """Options of a kernel whose program has a lane's block of so many positions."""
+    return {"SIZE": size, "PADDED": padded(size), "num_warps": 1}
+
+
+def state_options(count: int, size: int) -> dict[str, int]:
+    """Options of one whose program has `count` states of a lane's block."""
+    shape = {"SIZE": size, "PADDED": padded(size), "PADDED_STATES": padded(count)}
+    return {**shape, "num_warps": warps(padded(count) * padded(size))}
+
+
 def numbers_like(tensor: Tensor, *shape: int) -> Tensor:
     """Whole numbers to be written, where the tensor is."""
     return torch.empty(shape, dtype=torch.int64, device=tensor.device)
@@ -80,9 +91,7 @@ def states_and_next(states: Tensor, row: Tensor, start: Tensor, mask_id: int) ->
         mask_id,
         n,
         COUNT=count,
-        SIZE=size,
-        PADDED=padded(size),
-        num_warps=1,
+        **lane_options(size),
     )
     return Blocks(ids, *fields)
 
@@ -129,9 +138,7 @@ def with_shadows(ids: Tensor, shadows: Tensor, row: Tensor, start: Tensor) -> Bl
     _with_shadows_kernel[(n, 2)](
         *(ids, shadows.contiguous(), row.contiguous(), start.contiguous()),
         *(out, *fields, shadow, ids.stride(0)),
-        SIZE=size,
-        PADDED=padded(size),
-        num_warps=1,
+        **lane_options(size),
     )
     rows, position, slot = fields
     return Blocks(out, rows, position, slot, slot, shadow)
@@ -176,9 +183,7 @@ def ages(ids: Tensor, board: Tensor, tally: Tensor, mask_id: int) -> Tensor:
         *(ids.stride(0), mask_id),
         SOURCES=ALL_SOURCES,
         COUNTERS=COUNTERS,
-        SIZE=size,
-        PADDED=padded(size),
-        num_warps=1,
+        **lane_options(size),
     )
     return out
 
@@ -211,9 +216,7 @@ def write(board: Tensor, tally: Tensor, where: Tensor, tokens: Tensor, source: i
         *(board, tally, where.contiguous(), tokens.contiguous(), source),
         SOURCES=ALL_SOURCES,
         COUNTERS=COUNTERS,
-        SIZE=size,
-        PADDED=padded(size),
-        num_warps=1,
+        **lane_options(size),
     )
 
 
@@ -249,9 +252,7 @@ def write_verified(
         BONUS=BONUS,
         SOURCES=ALL_SOURCES,
         COUNTERS=COUNTERS,
-        SIZE=size,
-        PADDED=padded(size),
-        num_warps=1,
+        **lane_options(size),
     )
 
 
@@ -285,9 +286,7 @@ def _write_verified_kernel(
 def mask_again(board: Tensor, where: Tensor, mask_id: int) -> None:
     """See `mrp.decoding.lanes`."""
     n, size = where.shape
-    _mask_again_kernel[(n,)](
-        *(board, where.contiguous(), mask_id), SIZE=size, PADDED=padded(size), num_warps=1
-    )
+    _mask_again_kernel[(n,)](*(board, where.contiguous(), mask_id), **lane_options(size))
 
 
 @triton.jit(do_not_specialize=["mask_id"])

@@ -10,7 +10,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from mrp.decoding.fast.lanes import numbers_like, padded, warps
+from mrp.decoding.fast.lanes import numbers_like, padded, state_options
 from mrp.decoding.fast.places import _rank, _read, row_options
 
 if TYPE_CHECKING:
@@ -165,10 +165,7 @@ def branch_states(
         block.stride(0),
         PICKS=picks,
         COUNT=count,
-        SIZE=size,
-        PADDED=padded(size),
-        PADDED_STATES=padded(count),
-        num_warps=warps(padded(count) * padded(size)),
+        **state_options(count, size),
     )
     return states
 
