@@ -15,7 +15,7 @@ from mrp.errors import UserError
 from mrp.evaluation.scoring import score
 
 LEVELS = ["embedded", "replica", "hard"]
-DIGEST = "5025950c312c7c006df682a919072026b5b5eb2ed089a078f4c1006fab845e90"
+DIGEST = "ba9d6adb406a12d9bc31968deee1405a3b0ab42a0c913a776c4ce7e48ad8057c"
 
 
 @pytest.fixture(scope="module")

@@ -61,6 +61,13 @@ def test_names_and_decompositions_are_free_and_lines_follow_the_targets() -> Non
     assert min(operators.count(op) / len(operators) for op in "+-*") > 0.15
 
 
+def test_the_replica_s_variables_stand_in_alphabetical_order() -> None:
+    answers = [mini_code.generate(random.Random(i), "replica").answer for i in range(200)]
+    orders = ["".join(line[0] for line in answer.split("\n")[:-1]) for answer in answers]
+    assert all(order == "".join(sorted(order)) for order in orders)
+    assert len(set(orders)) > 50
+
+
 @pytest.mark.parametrize(
     ("level", "least", "most"),
     [("embedded", 0.02, 0.05), ("replica", 0.02, 0.1), ("hard", 0.1, 0.3)],
