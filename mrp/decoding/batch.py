@@ -57,10 +57,12 @@ class Batch:
         self.rounds, self.session, self.mode = rounds, rounds.session, rounds.mode
         self.pace, self.plan = pace, 0
         self.ends = self.session.model.config.eos_token_ids
-        # By lane: the sample, how many positions of its block are masked, whether the session keeps
-        # nothing from that block's last round, and how many rounds were made before its first.
+        # By lane: the sample, how many positions of its block are masked at most and at least,
+        # whether the session keeps nothing from that block's last round, and how many rounds were
+        # made before its first.
         self.samples: list[Sample] = []
         self.open: list[int] = []
+        self.sure: list[int] = []
         self.fresh: list[bool] = []
         self.before: list[int] = []
         self.vacant: list[int] = []  # lanes among them whose sample has been handed out
@@ -82,6 +84,7 @@ class Batch:
             # Replaces what stands there, or appends.
             self.samples[lane : lane + 1] = [sample]
             self.open[lane : lane + 1] = [sample.block - sample.tail]
+            self.sure[lane : lane + 1] = [sample.block - sample.tail]
             self.fresh[lane : lane + 1] = [True]
             self.before[lane : lane + 1] = [self.made]
             admitted.append((lane, prompts[sample.index]))
@@ -105,6 +108,7 @@ class Batch:
             self.session.move(list(target_of), list(target_of.values()))
         self.samples = [self.samples[lane] for lane in sources]
         self.open = [self.open[lane] for lane in sources]
+        self.sure = [self.sure[lane] for lane in sources]
         self.fresh = [self.fresh[lane] for lane in sources]
         self.before = [self.before[lane] for lane in sources]
         self.stores = [target_of.get(lane, lane) for lane in self.stores]
@@ -155,13 +159,15 @@ class Batch:
     def settle(self, stop: StopCheck | None) -> list[Sample]:
         """Hand out the samples whose last block is finished; the others go on.
 
-        Where the mode says how much a round reveals, the device is asked only when a block may be
-        finished; until then its rounds queue up behind each other.
+        Where the mode says how much a round reveals at most, the device is asked only when a block
+        may be finished; until then its rounds queue up behind each other.
         """
-        known = self.mode.reveals(self.plan)
+        bounds = self.mode.reveals(self.plan)
         self.fresh = [self.plan == PLAIN] * len(self.samples)
-        if known is not None and 0 < known < min(self.open):
-            self.open = [left - known for left in self.open]
+        if bounds is not None and 0 < bounds[1] < min(self.sure):
+            least, most = bounds
+            self.open = [left - least for left in self.open]
+            self.sure = [left - most for left in self.sure]
             return []
         board, tally = self.rounds.read()
         seconds = self.clock.stop()
@@ -171,6 +177,7 @@ class Batch:
         # Lanes are only refilled after a look: all were in these rounds.
         self.made += len(self.clock.rounds)
         self.clock, self.open = Clock(), left.tolist()
+        self.sure = list(self.open)
         done = self._finish((left == 0).nonzero().flatten().tolist(), board, tally, stop)
         self.clock.spoilt = bool(done)
         oldest = min(self.before)
@@ -187,7 +194,8 @@ class Batch:
         for lane, (columns, counted) in zip(lanes, rows, strict=True):
             sample = self.samples[lane]
             sample.finish_block(columns, self.ends)
-            self.open[lane], self.before[lane] = sample.block, self.made
+            self.open[lane] = self.sure[lane] = sample.block
+            self.before[lane] = self.made
             self.fresh[lane] = not self.mode.looks_ahead
             sample.stopped = stop is not None and stop(sample.index, list(sample.ids))
             if not sample.finished:

@@ -182,7 +182,7 @@ def round_costs(
     """Seconds of a mode's whole captured rounds by their plan, from 0 to the most drafts.
 
     That is what a round takes beside its forwards too: choosing, accepting, revealing, counting,
-    and the look at the device where the mode needs one after each. Empty where rounds are exact,
+    and looks at the device where the mode needs them. Empty where rounds are exact,
     as on a CPU: what they take depends on the data.
     """
     decoder = Decoder(backbone, head, mode, len(prompts), rounds=rounds)
@@ -196,10 +196,14 @@ def round_costs(
 
         def some(plan: int = plan) -> None:
             # A captured round takes its time whatever the blocks hold, finished or not.
+            sure = half = (backbone.config.block_size + 1) // 2  # still masked, on average
             for _ in range(several):
                 ready.run(plan, [], [])
-                if mode.reveals(plan) is None:
+                bounds = mode.reveals(plan)
+                sure -= bounds[1] if bounds else sure
+                if sure <= 0:
                     ready.read()
+                    sure = half
 
         found[plan] = time_of(some, ready.session.device, 5) / several
     return found

@@ -16,7 +16,8 @@ from mrp.decoding.batch import Batch
 from mrp.decoding.pace import Pace
 from mrp.decoding.rounds import ExactRounds
 from mrp.decoding.sample import Sample
-from tests.tiny import tiny_backbone
+from tests.decoding.test_rounds import ALL_MODES
+from tests.tiny import tiny_backbone, tiny_head
 
 N = 9
 
@@ -37,14 +38,15 @@ def test_gaps_are_closed_by_one_move(vacant: set[int], waiting: list[int]) -> No
     session = SimpleNamespace(move=move, model=SimpleNamespace(config=config), slots=N, n=N)
     batch = Batch(SimpleNamespace(session=session, mode=None), Pace())  # type: ignore[arg-type]
     batch.samples = [Sample(index, [5], 4, 8) for index in range(N)]
-    batch.open, batch.before, batch.fresh = list(range(N)), list(range(N)), [True] * N
+    batch.open, batch.sure = list(range(N)), list(range(N))
+    batch.before, batch.fresh = list(range(N)), [True] * N
     batch.vacant = list(vacant)
     left = set(range(N)) - vacant
     batch.stores, batch.waiting = list(left), [lane for lane in waiting if lane in left]
     assert batch.fill(deque(), []) == bool(left)
     indices = [sample.index for sample in batch.samples]
     assert set(indices) == left
-    assert indices == batch.open == batch.before == device[: session.n]
+    assert indices == batch.open == batch.sure == batch.before == device[: session.n]
     assert [indices[lane] for lane in batch.stores] == list(left)
     assert [indices[lane] for lane in batch.waiting] == [w for w in waiting if w in left]
     assert len(moves) <= 1
@@ -98,3 +100,38 @@ def test_results_come_while_the_next_round_is_under_way(monkeypatch: pytest.Monk
     places = [happened.index(f"sample {index}") for index in (0, 2)]
     assert [happened[place - 2 : place] for place in places] == [["look", "round"]] * 2
     assert happened[-2:] == ["look", "sample 1"]
+
+
+@pytest.mark.parametrize("mode", ALL_MODES, ids=str)
+def test_a_round_reveals_as_many_tokens_as_its_mode_says(
+    mode: tuple[str, dict[str, Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The host trusts that, and looks at the device only when a block may be finished."""
+    backbone = tiny_backbone(3, ends=False, block_size=8)
+    head = tiny_head(backbone)
+    decoder = Decoder(backbone, head, make_mode(mode[0], **mode[1]), 3)
+    rounds = looks = 0
+    run, read = ExactRounds.run, ExactRounds.read
+
+    def checked(self: ExactRounds, plan: int, stores: list[int], *rest: Any) -> Any:
+        nonlocal rounds
+        rounds += 1
+        session = self.session
+        before = session.masked().sum(dim=1)
+        before[[lane for lane in stores if lane < session.n]] = session.block_size
+        result = run(self, plan, stores, *rest)
+        bounds, gained = decoder.mode.reveals(plan), before - session.masked().sum(dim=1)
+        if bounds is not None:
+            assert (gained >= before.clamp(max=bounds[0])).all()
+            assert (gained <= bounds[1]).all()
+        return result
+
+    def counted(self: ExactRounds) -> Any:
+        nonlocal looks
+        looks += 1
+        return read(self)
+
+    monkeypatch.setattr(ExactRounds, "run", checked)
+    monkeypatch.setattr(ExactRounds, "read", counted)
+    assert len(list(decoder.decode([[5, 6], [7] * 9, [8], [9] * 8], [30, 20, 6, 40]))) == 4
+    assert looks < rounds if decoder.mode.reveals(0) else looks == rounds

@@ -297,10 +297,10 @@ class Stuck(Mode):
     """Reveals nothing after a block's first round, or masks it again; may say otherwise."""
 
     name: ClassVar[str] = "stuck"
-    says: int | None = None
+    says: tuple[int, int] | None = None
     undoes: bool = False
 
-    def reveals(self, plan: int) -> int | None:
+    def reveals(self, plan: int) -> tuple[int, int] | None:
         return self.says
 
     def round(self, session: Session, plan: int) -> None:
@@ -313,7 +313,13 @@ class Stuck(Mode):
 
 @pytest.mark.parametrize("rounds", ["exact", "fixed"])
 @pytest.mark.parametrize(
-    "mode", [Stuck(), Stuck(undoes=True), Stuck(1), Stuck(0), Stuck(3), Stuck(9)], ids=str
+    "mode",
+    [
+        Stuck(says, undoes)
+        for says in (None, (1, 1), (1, 3), (0, 0), (9, 9))
+        for undoes in (False, True)
+    ],
+    ids=str,
 )
 def test_a_mode_that_does_not_get_on_is_an_error(mode: Mode, rounds: Rounds) -> None:
     backbone = tiny_backbone(block_size=4, ends=False)

@@ -66,16 +66,17 @@ class Mode(ABC):
     def plan(self, open_: Sequence[int], fresh: Sequence[bool], pace: Pace) -> int:
         """How many head passes or drafts the next round makes at most.
 
-        Decided on the host, where each lane's number of masked positions `open_` [n] is known
-        after every round, and whether its block is `fresh`: not denoised before. `pace` knows what
-        rounds cost and bring here.
+        Decided on the host, which knows how many positions of each lane's block are masked at most,
+        `open_` [n], and whether the block is `fresh`: not denoised before. `pace` knows what rounds
+        cost and bring here.
         """
         return 0
 
-    def reveals(self, plan: int) -> int | None:
-        """How many tokens a round reveals in every lane that has as many left; None if it varies.
+    def reveals(self, plan: int) -> tuple[int, int] | None:
+        """How many tokens a round reveals in every lane that has as many left: at least, at most.
 
-        Where that is known, the host need not look at the device until a block can be finished.
+        None if that is not known. Where it is, the host need not look at the device until a block
+        may be finished.
         """
         return None
 

@@ -31,9 +31,9 @@ class Direct(Mode):
         """Head passes until no block has a masked position left, at most `k`."""
         return min(self.k, max(open_) - 1)
 
-    def reveals(self, plan: int) -> int:
+    def reveals(self, plan: int) -> tuple[int, int]:
         """The backbone's and each pass's token."""
-        return 1 + plan
+        return 1 + plan, 1 + plan
 
     def round(self, session: Session, plan: int) -> None:
         """One backbone step and the head's passes over what is still masked."""

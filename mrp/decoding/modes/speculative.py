@@ -98,13 +98,14 @@ class Verified(Mode):
             return pace.choose(open_, fresh)
         return max(useful_drafts(open_, fresh, self.k))
 
-    def reveals(self, plan: int) -> int | None:
-        """One token without drafts.
+    def reveals(self, plan: int) -> tuple[int, int] | None:
+        """The backbone's own token, and up to `plan` drafts.
 
-        Where `Pace` decides, a step that keeps is looked at, so that the drafts' time stands alone.
+        Where `Pace` decides, a round that drafts is looked at, and a step that keeps, so that what
+        drafts take and bring is known of each.
         """
-        looked_at = plan > 0 or (plan == KEEP and self.paced)
-        return None if looked_at else 1
+        looked_at = self.paced and (plan > 0 or plan == KEEP)
+        return None if looked_at else (1, 1 + max(plan, 0))
 
     def round(self, session: Session, plan: int) -> None:
         """Draft, verify, accept, commit, keep; a plain step where drafting does not pay."""

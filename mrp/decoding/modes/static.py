@@ -24,9 +24,9 @@ class Static(Mode):
     steps: int = 0
     cap: float = 1.0
 
-    def reveals(self, plan: int) -> int | None:
+    def reveals(self, plan: int) -> tuple[int, int] | None:
         """One token in the paper's setting."""
-        return None if self.steps else 1
+        return None if self.steps else (1, 1)
 
     def round(self, session: Session, plan: int) -> None:
         """One denoising step of every sample: block / steps reveals, the rest to the first."""
