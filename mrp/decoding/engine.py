@@ -84,8 +84,8 @@ class Decoder:
         self.backbone, self.head = backbone, head if mode.needs_head else None
         self.mode, self.batch_size = mode, batch_size
         self.choose = choose or partial(choose_forwards, invariant=invariant)
-        on_gpu = backbone.lm_head.weight.device.type == "cuda"
-        self.rounds: Rounds = rounds or ("graphs" if on_gpu else "exact")
+        self.device = backbone.lm_head.weight.device
+        self.rounds: Rounds = rounds or ("graphs" if self.device.type == "cuda" else "exact")
         self.pace = Pace()
         self._ready: ExactRounds | None = None  # what the last call decoded with
 
@@ -153,8 +153,10 @@ class Decoder:
 
     def _on_device(self) -> AbstractContextManager[object]:
         """Launches, streams and captures are the current device's, which may be another GPU."""
-        device = self.backbone.lm_head.weight.device
-        return torch.cuda.device(device) if device.type == "cuda" else nullcontext()
+        device = self.device
+        if device.type != "cuda" or device.index == torch.cuda.current_device():
+            return nullcontext()  # a switch takes microseconds, twice a round
+        return torch.cuda.device(device)
 
     def _fitting(self, prompts: Sequence[list[int]], budgets: Sequence[int]) -> ExactRounds:
         """What the last call decoded with if it is large enough, else new room."""

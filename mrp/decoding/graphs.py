@@ -50,6 +50,7 @@ class FixedRounds(ExactRounds):
         self.lists = torch.empty((3, session.slots), dtype=torch.long, pin_memory=pinned)
         self.board = torch.empty(session.board.shape, dtype=torch.long, pin_memory=pinned)
         self.tally = torch.empty(session.tally.shape, dtype=torch.long, pin_memory=pinned)
+        self.fetched = False  # whether the last round did that, as a part of it
 
     def admit(self, lanes: Sequence[int], prompts: Sequence[list[int]]) -> None:
         """See `ExactRounds`."""
@@ -69,11 +70,13 @@ class FixedRounds(ExactRounds):
         def padded(numbers: list[int], padding: int) -> list[int]:
             return numbers + [padding] * (riders(len(numbers), slots) - len(numbers))
 
-        self._list(
-            (padded(stores, session.scratch), session.store_lanes),
-            (padded(waiting, session.scratch), session.waiting_lanes),
-            (padded(back, 1), session.waiting_back),
-        )
+        if stores or waiting:
+            self._list(
+                (padded(stores, session.scratch), session.store_lanes),
+                (padded(waiting, session.scratch), session.waiting_lanes),
+                (padded(back, 1), session.waiting_back),
+            )
+        self.fetched = self._looked_at(plan)
         return self.play(self.shape(plan, len(stores), len(waiting)))
 
     def _list(self, *lists: tuple[list[int], Tensor]) -> None:
@@ -103,7 +106,10 @@ class FixedRounds(ExactRounds):
         session = self.session
         used, session.n, session.exact = session.n, shape.lanes, False
         try:
-            return frozenset(session.round(self.mode, *shape[1:]))
+            unread = frozenset(session.round(self.mode, *shape[1:]))
+            if self._looked_at(shape.plan):
+                self._fetch(shape.lanes)
+            return unread
         finally:
             session.n, session.exact = used, True
 
@@ -124,12 +130,22 @@ class FixedRounds(ExactRounds):
 
     def read(self) -> tuple[Tensor, Tensor]:
         """See `ExactRounds`."""
-        session, n = self.session, self.session.n
-        self.board[:n].copy_(session.board[:n], non_blocking=True)
-        self.tally[:n].copy_(session.tally[:n], non_blocking=True)
-        if session.device.type == "cuda":
+        n = self.session.n
+        if not self.fetched:
+            self._fetch(n)
+        if self.session.device.type == "cuda":
             torch.cuda.current_stream().synchronize()
         return self.board[:n], self.tally[:n]
+
+    def _looked_at(self, plan: int) -> bool:
+        """Whether the host may look after such a round, which then copies what is looked at."""
+        bounds = self.mode.reveals(plan)
+        return bounds is None or bounds[0] != bounds[1]
+
+    def _fetch(self, n: int) -> None:
+        """Have board and tally of the first `n` lanes copied to the host."""
+        self.board[:n].copy_(self.session.board[:n], non_blocking=True)
+        self.tally[:n].copy_(self.session.tally[:n], non_blocking=True)
 
 
 class GraphRounds(FixedRounds):
@@ -150,6 +166,7 @@ class GraphRounds(FixedRounds):
     ) -> frozenset[str]:
         """See `ExactRounds`."""
         if self.session.n > MOST_LANES:
+            self.fetched = False
             return frozenset(ExactRounds._run(self, plan, stores, waiting, back))
         return super()._run(plan, stores, waiting, back)
 

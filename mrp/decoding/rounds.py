@@ -40,7 +40,7 @@ class ExactRounds:
             waiting = []
         if waiting and plan <= 0:  # no head pass to ride along in
             return self._run(plan, stores, [], []) | {"waiting"}
-        return self._run(plan, stores, waiting, blocks_back(waiting, stores))
+        return self._run(plan, stores, waiting, blocks_back(waiting, stores) if waiting else [])
 
     def ready(self, plan: int, stores: list[int], waiting: list[int]) -> bool:
         """Whether such a round needs no capture first."""
