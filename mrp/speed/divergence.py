@@ -79,18 +79,34 @@ def margin(
     backbone: Backbone, precise: Backbone, prompt: list[int], static: Decoded, where: Parting
 ) -> Margin:
     """How far apart the two choices at a parting are; `precise` is the backbone in fp32."""
-    distance, size = _distance(backbone, prompt, static, where)
-    exact, _ = _distance(precise, prompt, static, where)
+    found = _rivals(backbone, prompt, static, where)
+    # A round does not tell which of its picks came first. That one was the likeliest here but for
+    # rounding: so it is the one nearest to static's, among those that could be picked here at all.
+    first = min(found, key=lambda place: (not found[place].possible, abs(found[place].distance)))
+    distance, size = found[first].distance, found[first].size
+    exact = _rivals(precise, prompt, static, where)[first].distance
     step = torch.finfo(backbone.lm_head.weight.dtype).eps * 2.0 ** math.floor(
         math.log2(max(size, 1e-30))
     )
     return Margin(abs(distance) / step, abs(distance - exact) / step)
 
 
-def _distance(
+class Rival(NamedTuple):
+    """Another run's pick at a state: by how much static's is above it, and the logits' size.
+
+    possible: whether it is the likeliest token of its place there. If not, it was picked later in
+    its round, unless static's pick is another token of the same place.
+    """
+
+    distance: float
+    size: float
+    possible: bool
+
+
+def _rivals(
     backbone: Backbone, prompt: list[int], static: Decoded, where: Parting
-) -> tuple[float, float]:
-    """By how much static's choice is above the other one, and the size of the logits behind it."""
+) -> dict[int, Rival]:
+    """The others' picks by their places, seen from the state where the runs part."""
     config = backbone.config
     block, end = config.block_size, len(prompt) + where.begin
     before = [*prompt, *static.trace.ids][:end]
@@ -107,14 +123,21 @@ def _distance(
     lane = torch.zeros(1, dtype=torch.long, device=device)
     hidden = session.forwards.backbone(plain(state, lane, lane + end))
     logits = session.forwards.logits(hidden)[0].float()
-    odds = pick(logits, state[0] == config.mask_token_id).odds
+    picks = pick(logits, state[0] == config.mask_token_id)
     place, token = where.pick
-    if place in where.others:
-        pair = logits[place - where.begin, [token, where.others[place]]]
-        return float(pair[0] - pair[1]), float(pair.abs().max())
-    rival = min(where.others, key=lambda other: float(odds[other - where.begin]))
-    both = odds[[place - where.begin, rival - where.begin]].log()
-    return float(both[1] - both[0]), float(logits[place - where.begin].max().abs())
+    at = place - where.begin
+    found = {}
+    for other, chosen in where.others.items():
+        row = logits[other - where.begin]
+        if other == place:
+            pair = row[[token, chosen]]
+            found[other] = Rival(float(pair[0] - pair[1]), float(pair.abs().max()), True)
+        else:
+            both = picks.odds[[at, other - where.begin]].log()
+            likeliest = bool(picks.tokens[other - where.begin] == chosen)
+            size = float(logits[at].max().abs())
+            found[other] = Rival(float(both[1] - both[0]), size, likeliest)
+    return found
 
 
 def report(

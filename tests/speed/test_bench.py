@@ -13,7 +13,7 @@ from mrp.decoding import decode, make_mode
 from mrp.errors import UserError
 from mrp.speed.bench import EAGER, Plan, accepted_histogram, bench, lines
 from mrp.speed.costs import Ceilings, measure_ceilings, role_costs, round_costs
-from mrp.speed.divergence import Margin, margin, parting, report
+from mrp.speed.divergence import Margin, Parting, margin, parting, report
 from mrp.speed.eager_loop import eager_loop
 from mrp.speed.prediction import drafts_by_round, predicted_seconds
 from mrp.speed.shapes import random_models, random_prompts
@@ -159,6 +159,23 @@ def test_where_runs_part_and_by_how_much() -> None:
     found = margin(backbone, backbone, prompt, static, where)
     assert found.steps > 100  # far from a tie in fp32
     assert (found.rounding, found.near) == (0.0, False)
+
+
+def test_a_pick_that_came_later_in_its_round_is_not_taken_for_the_first() -> None:
+    """A round that takes the second best position first may well change the best one's token."""
+    backbone = tiny_backbone(2, ends=False)
+    prompt = [5, 6, 7]
+    (static,) = decode(backbone, None, [prompt], make_mode("static"), 21)
+    first, second = sorted(range(5, 13), key=lambda place: static.trace.step[place])[:2]
+    token = static.trace.ids[first]
+    changed = {first: token % 20 + 3}
+    alone = margin(backbone, backbone, prompt, static, Parting(5, {}, (first, token), changed))
+    # What is likeliest at the second position before the first was revealed.
+    late = Parting(5, {}, (first, token), {})
+    logits = {n: late._replace(others={**changed, second: n}) for n in range(3, 24)}
+    margins = {n: margin(backbone, backbone, prompt, static, where) for n, where in logits.items()}
+    smaller = [n for n, found in margins.items() if found.steps < alone.steps]
+    assert len(smaller) == 1  # the likeliest alone could be picked there
 
 
 def test_a_choice_within_the_formats_own_error_is_a_near_tie() -> None:
