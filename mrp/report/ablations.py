@@ -1,4 +1,4 @@
-"""What single choices do: each option against the usual value, depth, remasking's ways, seeds."""
+"""What single choices do: K, depth, one option against the usual, remasking's ways, seeds."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ from mrp.report import contrasts
 from mrp.report.cells import Cell, Group, Row, Table, mark_best
 from mrp.report.comparisons import select
 from mrp.report.contrasts import Contrast, pooled
-from mrp.report.findings.place import LOW_TAU, low_taus
 from mrp.report.frame import Results
 from mrp.report.pooling import (
     NUMBERS,
@@ -44,6 +43,11 @@ from mrp.schema import OPTIONS
 
 Values = dict[Any, Any]  # a row, by column
 Pairs = list[tuple[Values, Values]]  # (here, usual) rows
+SWEEP = 3  # values of K that make a sweep: heads of other depths have two
+MEASURES = (
+    *(("Accuracy", "%"), ("TPF", "tokens a forward")),
+    *(("Accepted", "% of drafts"), ("Time ratio", "tokens/s over static's")),
+)
 
 
 def build_ablations(results: Results, rows: pd.DataFrame) -> list[Table]:
@@ -54,8 +58,52 @@ def build_ablations(results: Results, rows: pd.DataFrame) -> list[Table]:
         rows: of `comparisons.compare`.
     """
     known = list(backbones(results, rows))
-    found = [_depth(known), _options(known), _remasking(known), _seeds(results, rows)]
+    found = [
+        *(_lookahead(known), _depth(known), _options(known)),
+        *(_remasking(known), _seeds(results, rows)),
+    ]
     return [table for table in found if table.groups]
+
+
+# ---- lookahead -----------------------------------------------------------------------------------
+
+
+def _lookahead(known: list[Backbone]) -> Table:
+    groups = []
+    for backbone in known:
+        rows = backbone.rows[is_usual(backbone.rows) & backbone.rows["tau"].isna()]
+        built = [
+            Row(
+                labels(setting_name(part.iloc[0]), knob_values(part)),
+                _measures(backbone, part),
+                starts=number == 0,
+                jobs=jobs_of(part),
+            )
+            for mine in split(rows.dropna(subset=["k"]), SETTING)
+            if mine["k"].nunique() >= SWEEP
+            for number, part in enumerate(split(mine.sort_values("k", kind="stable"), ["k"]))
+        ]
+        if built:
+            groups.append(Group(backbone.name, backbone.note, tuple(built)))
+    return Table(
+        "lookahead",
+        "Lookahead, K by K",
+        f"Ways without further options that were run with {SWEEP} or more values of K.",
+        2,
+        (("Way", ""), ("At", ""), *MEASURES),
+        tuple(groups),
+    )
+
+
+def _measures(backbone: Backbone, rows: pd.DataFrame) -> tuple[Cell, ...]:
+    """The cells under MEASURES."""
+    accuracy, tpf, time = (mean_over(backbone.results, rows, number) for number in NUMBERS.values())
+    return (
+        level(accuracy, "percent"),
+        level(tpf, "ratio"),
+        accepted_share(rows),
+        level(time, "ratio", "not timed"),
+    )
 
 
 # ---- depth ---------------------------------------------------------------------------------------
@@ -80,13 +128,9 @@ def _depth(known: list[Backbone]) -> Table:
     return Table(
         "depth",
         "Depth of the head",
-        "Heads that differ in their number of layers alone, over the K that all of them have. "
-        "A deeper head predicts better and costs more.",
+        "Heads that differ in their number of layers alone, over the K that all of them have.",
         2,
-        (
-            *(("Mode", ""), ("Layers", ""), ("Accuracy", "%"), ("TPF", "tokens a forward")),
-            *(("Accepted", "% of drafts"), ("Time ratio", "tokens/s over static's")),
-        ),
+        (("Mode", ""), ("Layers", ""), *MEASURES),
         tuple(groups),
     )
 
@@ -103,16 +147,7 @@ def _depth_rows(backbone: Backbone, by_layers: dict[int, pd.DataFrame]) -> Itera
             continue
         name = str(chosen["mode"].iloc[0]).replace("_", "-")
         first = Cell(f"{name}, {knob_values(chosen)}", tone="again" if number else "")
-        accuracy, tpf, time = (
-            mean_over(backbone.results, chosen, number) for number in NUMBERS.values()
-        )
-        cells = (
-            level(accuracy, "percent"),
-            level(tpf, "ratio"),
-            accepted_share(chosen),
-            level(time, "ratio"),
-        )
-        texts = (first, Cell(str(layers)))
+        texts, cells = (first, Cell(str(layers))), _measures(backbone, chosen)
         built.append(Row(texts, cells, starts=number == 0, jobs=jobs_of(chosen)))
     yield from mark_best(built, ["high", "high", "high", "high"])
 
@@ -210,20 +245,26 @@ def _remasking(known: list[Backbone]) -> Table:
     groups = []
     for backbone in known:
         rows = select(backbone.rows, mode="remask")
-        built = [_remask_row(backbone, mine) for mine in split(rows, SETTING)]
+        built = [
+            _remask_row(backbone, part, starts=number == 0)
+            for mine in split(rows, SETTING)
+            for number, part in enumerate(split(mine.sort_values("tau", kind="stable"), ["tau"]))
+        ]
         if built:
-            better = ["high", "high", "", "high", "high", "high"]
+            better = ["high", "high", "", "high", "high", "high", "high"]
             groups.append(Group(backbone.name, backbone.note, mark_best(built, better)))
     return Table(
         "remasking",
         "Ways of remasking",
-        f"Accuracy gained over dynamic decoding for τ up to {LOW_TAU:g}: at the same τ, and, which "
-        "is the fair question, at the same tokens per forward and in the same time, where dynamic "
-        "is read off the lines between its own points.",
+        "Accuracy gained over dynamic decoding at the same τ and, which is the fair question, at "
+        "the same tokens per forward and in the same time, where dynamic is read off the lines "
+        "between its own points and static's; what is slower than all of them is compared with the "
+        "slowest.",
         2,
         (
-            *(("Way", ""), ("Over", ""), ("Accuracy", "%"), ("TPF", "tokens a forward")),
-            *(("Head passes", "a token"), ("Gain", "points, same τ")),
+            *(("Way", ""), ("At", ""), ("Accuracy", "%"), ("TPF", "tokens a forward")),
+            *(("Head passes", "a token"), ("Time ratio", "tokens/s over static's")),
+            ("Gain", "points, same τ"),
             *(("Gain", "points, same TPF"), ("Gain", "points, same time")),
         ),
         tuple(groups),
@@ -231,30 +272,28 @@ def _remasking(known: list[Backbone]) -> Table:
     )
 
 
-def _remask_row(backbone: Backbone, mine: pd.DataFrame) -> Row:
-    planned = select(backbone.planned, mode="remask", passes=mine["passes"].iloc[0])
-    taus = low_taus(planned["tau"].tolist())
-    low = mine[mine["tau"].isin(taus)]
-    if low.empty:
-        name = labels(setting_name(mine.iloc[0]), "")
-        return Row(name, (), f"not run at τ = {', '.join(f'{tau:g}' for tau in sorted(set(taus)))}")
-    cells: list[Cell] = [
-        level(mean_over(backbone.results, low, contrasts.accuracy), "percent"),
-        level(mean_over(backbone.results, low, contrasts.tpf), "ratio"),
-        passes(low),
-    ]
+def _remask_row(backbone: Backbone, mine: pd.DataFrame, starts: bool) -> Row:
+    """A way's runs at one tau."""
     gains: list[list[Contrast | None]] = [[], [], []]
-    for _, row in low.iterrows():
+    for _, row in mine.iterrows():
         same = select(backbone.cell(row["task"]), mode="dynamic", tau=row["tau"])
-        mine_right = contrasts.accuracy(backbone.results, row)
+        right = contrasts.accuracy(backbone.results, row)
         gains[0].append(
-            None if same.empty else mine_right - contrasts.accuracy(backbone.results, same.iloc[0])
+            None if same.empty else right - contrasts.accuracy(backbone.results, same.iloc[0])
         )
         for place, speed in ((1, contrasts.tpf), (2, contrasts.time_ratio)):
             gains[place].append(backbone.over_dynamic(row, speed))
-    cells += [change(pooled(found), "points", "no dynamic there") for found in gains]
-    named = labels(setting_name(mine.iloc[0]), knob_values(low))
-    return Row(named, tuple(cells), jobs=jobs_of(low))
+    lacking = ("no dynamic there", "no dynamic that fast", "no dynamic that fast")
+    accuracy, tpf, time = (mean_over(backbone.results, mine, number) for number in NUMBERS.values())
+    cells = (
+        level(accuracy, "percent"),
+        level(tpf, "ratio"),
+        passes(mine),
+        level(time, "ratio", "not timed"),
+        *(change(pooled(one), "points", why) for one, why in zip(gains, lacking, strict=True)),
+    )
+    named = labels(setting_name(mine.iloc[0]), knob_values(mine))
+    return Row(named, cells, starts=starts, jobs=jobs_of(mine))
 
 
 # ---- seeds ---------------------------------------------------------------------------------------

@@ -114,7 +114,7 @@ def gain_at_equal_tpf(
 ) -> tuple[float, float, Floats] | None:
     """Dynamic's accuracy at the row's TPF, the row's gain over it, the gain's replicates.
 
-    None where dynamic has no record, or none of its points is as slow or as fast.
+    None where dynamic has no record, or none of its points is as fast.
     """
     points = select(cell, mode="dynamic")
     if points.empty:

@@ -52,8 +52,10 @@ def _lossless(known: list[Backbone]) -> Table:
     groups = []
     for backbone in known:
         rows = backbone.rows[backbone.rows["mode"].isin(LOSSLESS)]
-        field = _points(backbone, rows, ("tpf", "time_ratio"))
-        ranked = [_lossless_row(backbone, mine, field) for mine in split(rows, SETTING)]
+        ranked = []
+        for _, same_text in rows.groupby(rows["cap"].fillna(1.0)):
+            field = _points(backbone, same_text, ("tpf", "time_ratio"))
+            ranked += [_lossless_row(backbone, mine, field) for mine in split(same_text, SETTING)]
         ranked.sort(key=lambda item: -item[0])
         if ranked:
             better = ["", "", "high", "low", "high", ""]
@@ -64,7 +66,8 @@ def _lossless(known: list[Backbone]) -> Table:
         "Lossless ways of decoding, side by side",
         "Each with the options that make it fastest, K among them; fastest first. Self-speculative "
         "decoding drafts without any head: it is what a head has to beat. A way is on the frontier "
-        "if no other, at any of its settings, has as many tokens per forward in as little time.",
+        "if no other of the same text, at any of its settings, has as many tokens per forward in "
+        "as little time.",
         2,
         (
             *(("Way", ""), ("At", ""), ("Same as static", "answers, all its runs")),
@@ -73,7 +76,8 @@ def _lossless(known: list[Backbone]) -> Table:
             ("Verdict", "TPF and time"),
         ),
         tuple(groups),
-        "The answers of a way that caps confidences are compared with static's under the same cap.",
+        "A way that caps confidences gives static's text under the same cap, which is another than "
+        "without one: its answers are compared with that, and its frontier is of such ways alone.",
     )
 
 
@@ -130,10 +134,10 @@ def _lossy(known: list[Backbone]) -> Table:
         "Lossy ways of decoding, by the frontier",
         "A run is on the frontier of a task if no other run, static's and the lossless ones' "
         "included, is at least as accurate and at least as fast, and better in one of the two. "
-        "The gains are averages over a way's own runs, where dynamic has points as slow and as "
-        "fast. The verdicts are about means over tasks, among the lossy ways alone: which settings "
-        "of a way none of the others beats, or, if there is none, what beats the one that comes "
-        "nearest.",
+        "The gains are averages over a way's own runs, where dynamic has points as fast; a run "
+        "slower than static and all of dynamic's is compared with the slowest of these. The "
+        "verdicts are about means over tasks, among the lossy ways alone: which settings of a way "
+        "none of the others beats, or, if there is none, what beats the one that comes nearest.",
         2,
         (
             *(("Way", ""), ("Runs", "with")),
@@ -167,7 +171,7 @@ def _lossy_row(
             gains.append(Cell("baseline", tone="none"))
             continue
         found = [backbone.over_dynamic(row, speed) for _, row in mine.iterrows()]
-        gains.append(change(pooled(found), "points", "no dynamic there"))
+        gains.append(change(pooled(found), "points", "no dynamic that fast"))
     cells = (
         replace(level(best, "percent", "none that fast"), job=" ".join(jobs_of(at_best))),
         Cell(f"{len(on_tpf & own)} and {len(on_time & own)} of {len(mine)}")

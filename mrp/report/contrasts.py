@@ -145,8 +145,8 @@ def over_dynamic(
 ) -> Contrast | None:
     """A run's accuracy minus dynamic's at the same speed (`tpf` or `time_ratio`).
 
-    Dynamic's accuracy is read off the straight lines of `dynamic_curve`. None where none of its
-    points is as slow or as fast.
+    Dynamic's accuracy is read off the straight lines of `dynamic_curve`, whose slowest point also
+    stands for all that is slower. None where none of its points is as fast.
     """
     run = _point(results, row, speed)
     gain = None if run is None or dynamic is None else gain_at_equal_speed(run, dynamic)

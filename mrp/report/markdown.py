@@ -78,7 +78,7 @@ def _top(results: Results, rows: pd.DataFrame, findings: Sequence[Finding]) -> I
     counted = f"Of {len(papers)} claims of the paper and controls of them {_tally(papers)}"
     if beyond:
         counted += f"; of {len(beyond)} goals beyond the paper {_tally(beyond)}"
-    backbones = list(dict.fromkeys(rows["backbone"]))
+    backbones = list(dict.fromkeys(rows[rows["status"] == "done"]["backbone"]))
     yield (
         f"{counted}. They are about {len(backbones)} "
         f"backbone{'' if len(backbones) == 1 else 's'} ({', '.join(backbones)}), "

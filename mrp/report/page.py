@@ -186,24 +186,31 @@ def origin(results: Results, rows: pd.DataFrame) -> Header:
 
 def _missing_baselines(by_job: pd.DataFrame) -> Iterator[str]:
     """What cannot be compared, since the run to compare with has no record."""
-    absent = by_job[by_job["status"] != "done"]
-    lossless = by_job[by_job["mode"].isin(LOSSLESS)]
-    for _, row in absent.iterrows():
-        word = "failed" if row["status"] == "failed" else "was not run"
-        if row["mode"] == "static" and pd.isna(row["steps"]):
-            if row["cap"] == 1:
-                nothing = f"no run of {row['backbone']} has a difference to it"
-            else:
-                same = (lossless["backbone"] == row["backbone"]) & (lossless["cap"] == row["cap"])
-                if not same.any():
-                    continue
-                nothing = "lossless runs of the same cap are compared with nothing"
-            yield f"{setting_name(row)} of {row['backbone']} {word}: {nothing}"
-        elif row["mode"] == "dynamic":
-            yield (
-                f"dynamic at τ = {row['tau']:g} of {row['backbone']} {word}: what remasking gains "
-                "and FreeDave keeps there is unknown"
-            )
+    for name, mine in by_job.groupby("backbone", sort=False):
+        if not (mine["status"] == "done").any():
+            yield f"no run of {name} has a record, and nothing is said of it"
+            continue
+        for status, absent in mine[mine["status"] != "done"].groupby("status", sort=False):
+            yield from _missing_of(mine, absent, "failed" if status == "failed" else "was not run")
+
+
+def _missing_of(mine: pd.DataFrame, absent: pd.DataFrame, word: str) -> Iterator[str]:
+    """The same of one backbone; `absent` are its runs that `word` says of why they are."""
+    name = mine["backbone"].iloc[0]
+    for _, row in absent[(absent["mode"] == "static") & absent["steps"].isna()].iterrows():
+        if row["cap"] == 1:
+            nothing = f"no run of {name} has a difference to it"
+        elif (mine["mode"].isin(LOSSLESS) & (mine["cap"] == row["cap"])).any():
+            nothing = "lossless runs of the same cap are compared with nothing"
+        else:
+            continue
+        yield f"{setting_name(row)} of {name} {word}: {nothing}"
+    taus = ", ".join(f"{tau:g}" for tau in absent[absent["mode"] == "dynamic"]["tau"])
+    if taus:
+        yield (
+            f"dynamic at τ = {taus} of {name} {word}: what remasking gains and FreeDave keeps "
+            "there is unknown"
+        )
 
 
 def _values(found: Any) -> str:

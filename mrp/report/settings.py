@@ -48,14 +48,15 @@ def option_text(name: str, value: Any) -> str:
         return f"{value} ids"
     if name == "passes":
         return "by halves" if value == "halves" else "in one pass"
+    words = name.replace("_", " ")
     if isinstance(value, bool | np.bool_):
-        return f"with {name}" if value else f"without {name}"
-    return f"{name} {value}" if isinstance(value, str) else f"{name} {value:g}"
+        return f"with {words}" if value else f"without {words}"
+    return f"{words} {value}" if isinstance(value, str) else f"{words} {value:g}"
 
 
 def change_text(name: str, value: Any) -> str:
     """An option as a change from the usual value."""
-    usual = option_text(name, USUAL[name]).removeprefix(f"{name} ")
+    usual = option_text(name, USUAL[name]).removeprefix(f"{name.replace('_', ' ')} ")
     return f"{option_text(name, value)} instead of {usual}"
 
 

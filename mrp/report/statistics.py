@@ -179,10 +179,11 @@ def interpolate(at: float, speed: Floats, accuracy: Floats) -> float | None:
 
 
 def gain_at_equal_speed(run: Curve, base: Curve) -> tuple[float, float, Floats] | None:
-    """A run's accuracy minus what the base curve has at the same tokens per forward.
+    """A run's accuracy minus what the base curve has at the same speed.
 
-    The interval of the difference has to hold the noise of both speeds as well, hence the
-    bootstrap: each resample interpolates anew.
+    A run slower than every point of the base is compared with the slowest of them, which is there
+    for less: it must not be left out of a mean for being slow. The interval of the difference has
+    to hold the noise of both speeds as well, hence the bootstrap: each resample interpolates anew.
 
     Args:
         run: one point.
@@ -190,9 +191,10 @@ def gain_at_equal_speed(run: Curve, base: Curve) -> tuple[float, float, Floats] 
 
     Returns:
         The base's accuracy at the run's speed, the difference and its replicates [RESAMPLES];
-        None where the run is slower or faster than every point of the base.
+        None where the run is faster than every point of the base.
     """
-    here = interpolate(float(run.speed[0]), base.speed, base.accuracy)
+    at = max(float(run.speed[0]), float(base.speed.min()))
+    here = interpolate(at, base.speed, base.accuracy)
     if here is None:
         return None
     there = _interpolate_rows(run.speeds[:, 0], base.speeds, base.accuracies)

@@ -64,7 +64,7 @@ grid:
   - {mode: static, steps: [8, 4]}
   - {mode: direct, head: [default, k2, direct], k: [1, 4]}
   - {mode: speculative, head: [default, k2], k: [1, 3]}
-  - {mode: self_speculative, k: [1, 3]}
+  - {mode: self_speculative, k: [1, 2, 3]}
   - {mode: dynamic, tau: [0.5, 0.7, 0.9]}
   - {mode: remask, head: k2, tau: [0.5, 0.7], passes: [one, halves]}
   - {mode: lattice, head: k2, k: 3}

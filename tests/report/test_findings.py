@@ -37,6 +37,7 @@ from mrp.report.findings.readings import (
 )
 from mrp.report.findings.remasking import _by_the_other_half
 from mrp.report.frame import Results, load_results
+from mrp.report.statistics import RESAMPLES
 from mrp.schema import LOSSLESS
 from tests.report.conftest import N
 from tests.report.synthetic import Written, write_results
@@ -195,6 +196,20 @@ def test_ablations_are_judged_where_they_ran(
     assert by_claim(replica_findings, "Judging each half").verdict == HOLDS
 
 
+def test_no_ablation_stands_in_for_a_head_that_is_missing(replica_results: Results) -> None:
+    rows = replica_results.rows.copy()
+    rows.loc[rows["head"] == "default", "status"] = "not run"
+    assert {"layers-1", "gt-1-4"} <= set(rows[rows["status"] == "done"]["head"])
+    results = replace(replica_results, rows=rows)
+    depths = ("Two or three layers", "Speculative decoding prefers")
+    for finding in build_findings(results, compare(results)):
+        readings = [one for part in finding.evidence for one in part.readings]
+        counts = any(isinstance(one, Counted) for one in readings)  # of every head, and say so
+        if not counts and not finding.claim.startswith(depths):
+            named = {one.subject.partition(" minus ")[0] for one in readings}
+            assert not named & {"layers-1", "layers-8", "gt-1-4"}, finding.claim
+
+
 def test_a_seed_that_says_otherwise_makes_a_claim_undecided(
     replica: Written, replica_findings: list[Finding], tmp_path: Path
 ) -> None:
@@ -309,6 +324,20 @@ def test_a_variant_is_judged_on_the_other_half() -> None:
 
 
 # ---- readings ------------------------------------------------------------------------------------
+
+
+def test_a_goal_that_is_missed_by_less_than_is_shown_is_not_missed_by_nothing() -> None:
+    def quotient(value: float) -> Quotient:
+        whole = contrast_of(value)
+        return Quotient.of("it", "of it", whole, contrast_of(1.0), above=1.15)
+
+    assert quotient(1.151).against_limit == ": met"
+    assert quotient(1.148).against_limit == ": just missed"
+    assert quotient(1.10).against_limit == ": missed by 0.05\N{MULTIPLICATION SIGN}"
+
+
+def contrast_of(value: float) -> Contrast:
+    return Contrast(value, np.full(RESAMPLES, value))
 
 
 def reading(low: float, high: float, subject: str = "it", **limits: float) -> Measured:

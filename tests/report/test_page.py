@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -12,7 +12,7 @@ import pytest
 
 from mrp.report.cells import MINUS, TIMES
 from mrp.report.frame import Results, load_results
-from mrp.report.page import write_tables
+from mrp.report.page import origin, write_tables
 from mrp.report.published import read_published
 from tests.report.conftest import FAILED, MISSING, N
 from tests.report.synthetic import Written, write_results
@@ -148,7 +148,7 @@ def test_missing_cells_say_why(written: Written, page: Page) -> None:
 
 
 # Tables of means over tasks show percents of some numbers only.
-POOLED = ("lossless", "lossy", "depth", "options", "remasking", "seeds")
+POOLED = ("lossless", "lossy", "lookahead", "depth", "options", "remasking", "seeds")
 IN_PERCENT = ("Accuracy", "Accepted", "Vetoed", "Dynamic", "vs static", "K = ", "Gain at")
 
 
@@ -216,6 +216,19 @@ remask,M,,dynamic,,0.5,mini_math,accuracy,55.5
     assert sum("not published" in box.text for box in paper) > 20
     assert any("paper 77.7" in box.text for box in found.boxes if box.column == "K = 1")
     assert "55.5" not in " ".join(found.words)
+
+
+def test_what_is_missing_is_said_once(replica_results: Results) -> None:
+    """A backbone without any record is one line, and so are baselines that differ in tau alone."""
+    rows = replica_results.rows.copy()
+    lost = (rows["backbone"] == "M") | (rows["mode"] == "dynamic")
+    rows.loc[lost, "status"] = "not run"
+    header = origin(replace(replica_results, rows=rows), rows)
+    assert header.baselines == (
+        "dynamic at τ = 0.5, 0.7, 0.9 of S was not run: what remasking gains and FreeDave keeps "
+        "there is unknown",
+        "no run of M has a record, and nothing is said of it",
+    )
 
 
 def test_a_page_without_the_baseline(tmp_path: Path) -> None:

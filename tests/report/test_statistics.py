@@ -124,6 +124,10 @@ def test_gain_at_equal_speed() -> None:
     interval = percentile(gain, replicates)
     assert interval.low < gain < interval.high
     assert gain_at_equal_speed(curve([right], [tokens], [np.full(n, 9.0)]), base) is None
+    slower = gain_at_equal_speed(curve([right], [tokens], [np.full(n, 60.0)]), base)
+    assert slower is not None  # than all: compared with the slowest, which is as accurate for less
+    assert slower[:2] == (pytest.approx(0.9), pytest.approx(-0.15))
+    assert percentile(slower[1], slower[2]).high < 0
 
 
 def test_gain_of_a_run_over_itself_is_nothing() -> None:

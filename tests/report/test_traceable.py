@@ -80,13 +80,16 @@ class Samples:
         return f"{self.backbone(run)}.mini.dynamic.tau{self.job(run[0])['job']['tau']:g}"
 
     def there(self, run: Run, speed: Callable[[Run], float]) -> float | None:
-        """Dynamic's accuracy at a run's speed, on lines through static's and its own points."""
+        """Dynamic's accuracy at a run's speed, on lines through static's and its own points.
+
+        What is slower than all of them is compared with the slowest.
+        """
         name = self.backbone(run)
         jobs = [f"{name}.mini.static", *(f"{name}.mini.dynamic.tau{t}" for t in (0.5, 0.7, 0.9))]
         points = sorted((speed((job, run[1])), self.accuracy((job, run[1]))) for job in jobs)
         x, y = map(list, zip(*points, strict=True))
         at = speed(run)
-        return float(np.interp(at, x, y)) if x[0] <= at <= x[-1] else None
+        return float(np.interp(at, x, y)) if at <= x[-1] else None
 
     def over_dynamic(self, runs: list[Run], speed: Callable[[Run], float]) -> float:
         known = [(run, self.there(run, speed)) for run in runs]

@@ -140,7 +140,8 @@ PAPERS = (
     Claim(
         "Remasking gains in the same time",
         "",
-        "more accurate than dynamic interpolated at the same time ratio, likewise",
+        "more accurate than dynamic interpolated at the same time ratio, likewise; what is slower "
+        "than static and all of dynamic's points is compared with the slowest of them",
         remasking.papers_way(remasking.at_equal_time),
         needs.together(needs.remask("one"), CURVE),
     ),

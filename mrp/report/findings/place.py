@@ -70,13 +70,14 @@ class Place:
         """The main head of each of these variants: the one named like it, if any is.
 
         A released head goes before one that was trained here, if the suite has both: what a suite
-        trains beside its released heads is there to be run, not to be judged.
+        trains beside its released heads is there to be run, not to be judged. It is the main one
+        of the plan: where its runs are missing, no other head stands in.
         """
         found: list[Head] = []
         for variant in variants:
             heads = {
                 Head(str(row["head"]), variant, str(row["head_source"]))
-                for row in self.usual
+                for row in (self.planned or self).usual
                 if row["head_variant"] == variant
             }
             first = min(heads, key=_preference, default=None)

@@ -88,7 +88,7 @@ class Measured:
         if missing <= 0:
             return ": met"
         by = f"{percent(missing)} points" if self.unit == "points" else times(missing)
-        return f": missed by {by}"
+        return f": missed by {by}" if set(by) & set("123456789") else ": just missed"
 
 
 @dataclass(frozen=True)
