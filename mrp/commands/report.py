@@ -36,7 +36,25 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="a page for every run, with its samples and how each answer was revealed",
         description="Write a page for every run into the suite's results; tables link to them.",
     )
-    places = ((tables, "results"), (figures, "figures"), (findings, "findings.md"), (pages, None))
+    short = products.add_parser(
+        "short",
+        help="accuracy @ tokens per forward of chosen settings, printed as Markdown",
+        description="Print a short table of chosen settings, a column a backbone and task.",
+    )
+    short.add_argument(
+        "--of",
+        nargs="+",
+        required=True,
+        metavar="SETTING",
+        help="jobs' ids without backbone and tasks, such as static or dynamic.tau0.5",
+    )
+    places = (
+        (tables, "results"),
+        (figures, "figures"),
+        (findings, "findings.md"),
+        (pages, None),
+        (short, None),
+    )
     for product, out in places:
         product.add_argument(
             "--suite",
@@ -50,13 +68,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
             help="released or train: the heads that the workflow ran with (default: %(default)s)",
         )
         add_results_option(product)
-        if out is not None:
+        if product is not pages:
             product.add_argument(
                 "--records",
                 type=Path,
                 metavar="DIR",
                 help="read the records that `mrp pack --records DIR` wrote, not --results",
             )
+        if out is not None:
             product.add_argument(
                 "--out",
                 type=Path,
@@ -100,6 +119,11 @@ def run(args: argparse.Namespace) -> None:
         results = load_records(suite, records)
     else:
         results = load_results(suite, args.results, heads)
+    if args.product == "short":
+        from mrp.report.short import short_table
+
+        print("\n".join(short_table(results, args.of)))
+        return
     if args.product == "tables":
         from mrp.report.page import write_tables
         from mrp.report.published import read_published

@@ -9,6 +9,7 @@ import pytest
 
 from mrp.commands import report
 from mrp.errors import UserError
+from mrp.report.cells import DASH
 from tests.report.synthetic import Written
 
 
@@ -24,6 +25,21 @@ def test_tables(written: Written, tmp_path: Path, capsys: pytest.CaptureFixture[
     written_files = {file.name for file in (tmp_path / "new").iterdir()}
     assert written_files == {"tables.html", "tables.tex", "tables.csv"}
     assert capsys.readouterr().out.startswith("49 of 51 jobs have a record")
+
+
+def test_a_short_table(written: Written, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ("short", "--suite", written.suite_file, "--results", written.results, "--of")
+    call(*words, "static", "dynamic.tau0.5", "speculative.default.k4", "speculative.k2.k4")
+    head, _, static, dynamic, missing, speculative = capsys.readouterr().out.splitlines()
+    assert head == "| accuracy in % @ tokens per forward | S `mini_math` | S `mini_code` |"
+    accuracy, code = (cell.strip() for cell in static.split("|")[2:4])
+    assert accuracy.endswith(" @ 1.00")
+    assert dynamic.startswith("| dynamic, τ = 0.5 | ")
+    assert missing.endswith(f"| {DASH} | {DASH} |")
+    assert speculative.startswith(f"| *lossless:* speculative, k2, K = 4 | {accuracy.split()[0]} @")
+    assert f"| {code.split()[0]} @ " in speculative
+    with pytest.raises(UserError, match=r"--of dynamic.tau5: suite .* has no such setting"):
+        call(*words, "dynamic.tau5")
 
 
 def test_wrong_paths_are_one_line(written: Written, tmp_path: Path) -> None:

@@ -47,7 +47,7 @@ PAPERS = (
     Claim(
         "Without a head, several tokens from the same logits ruin the answers",
         "",
-        f"at TPF 2 and above, the loss against static is more than "
+        f"at TPF {controls.COLLAPSE_TPF:g} and above, the loss against static is more than "
         f"{100 * controls.COLLAPSE:.0f} points",
         controls.collapse,
         needs.usual("static"),
