@@ -15,7 +15,7 @@ from typing import Any
 
 import yaml
 
-from mrp.schema import LOSSLESS, MODES, OPTIONS
+from mrp.schema import LOSSLESS, MODES, MOST_DRAFTS, OPTIONS
 
 TAUS = (0.95, 0.9, 0.85, 0.8, 0.75, 0.7, 0.65, 0.6, 0.55, 0.5)
 DRAFTS = (1, 2, 3, 4, 5, 6)
@@ -45,6 +45,18 @@ SWEEPS = (
         "lattice", "k", DRAFTS, window=(2, 3), ahead=(False, True), head_passes=(1, 0), cap=CAPS
     ),
     _sweep("self_lattice", "k", DRAFTS, window=(2, 3), ahead=(False, True), cap=CAPS),
+    # With a budget in place of a window. A round has its states whatever K is, and the largest K
+    # made the most tokens of them.
+    _sweep(
+        "lattice",
+        "k",
+        (MOST_DRAFTS,),
+        budget=(16,),
+        ahead=(False, True),
+        head_passes=(1, 0),
+        cap=CAPS,
+    ),
+    _sweep("self_lattice", "k", (MOST_DRAFTS,), budget=(16,), ahead=(False, True), cap=CAPS),
     _sweep("static", "steps", (14, 12, 10, 8, 6, 4)),
     _sweep("dynamic", "tau", TAUS),
     _sweep("remask", "tau", TAUS, passes=("one", "halves"), floor=(0.0, 0.9)),
@@ -122,7 +134,17 @@ def chains(
                 if members:
                     falls = len({member.text for member in members}) > 1
                     found.append(Chain(members, falls, sweep.knob == "k"))
-    return found
+    return _with_budgets(found) if most_tokens else found
+
+
+def _with_budgets(found: Sequence[Chain]) -> list[Chain]:
+    """Without windows where a budget fits the blocks: wherever measured, it makes more tokens."""
+    budgeted = {chain.members[0].mode for chain in found if _has_budget(chain)}
+    return [chain for chain in found if chain.members[0].mode not in budgeted or _has_budget(chain)]
+
+
+def _has_budget(chain: Chain) -> bool:
+    return "budget" in chain.members[0].knobs
 
 
 def _combinations(sweep: Sweep, lossless: bool, most_tokens: bool) -> Iterator[dict[str, Any]]:
