@@ -16,7 +16,16 @@ from mrp.report.ablations import build_ablations
 from mrp.report.cells import Cell, Row, Table
 from mrp.report.comparisons import compare
 from mrp.report.contest import build_contest
-from mrp.report.findings import FAILS, HOLDS, INCOMPLETE, MIXED, OPEN, Finding, build_findings
+from mrp.report.findings import (
+    FAILS,
+    HOLDS,
+    INCOMPLETE,
+    MIXED,
+    OPEN,
+    Finding,
+    build_findings,
+    unsaid_claims,
+)
 from mrp.report.findings.readings import FEW, in_words
 from mrp.report.frame import Results
 from mrp.report.page import Header, origin
@@ -70,7 +79,7 @@ def write_findings(results: Results, out: Path, figures: Path | None = None) -> 
 # ---- the parts -----------------------------------------------------------------------------------
 
 
-def _top(results: Results, rows: pd.DataFrame, findings: Sequence[Finding]) -> Iterator[str]:
+def _top(results: Results, rows: pd.DataFrame, findings: list[Finding]) -> Iterator[str]:
     header = origin(results, rows)
     yield f"# Findings of suite {results.suite}"
     yield ""
@@ -88,7 +97,7 @@ def _top(results: Results, rows: pd.DataFrame, findings: Sequence[Finding]) -> I
     )
     yield ""
     if header.absent:
-        yield from _missing(header)
+        yield from _missing(header, unsaid_claims(results, rows, findings))
     facts = [(name, value) for name, value in header.facts if value != "unknown"]
     if results.manifest:
         facts += _measured_facts(results.manifest, backbones)
@@ -130,8 +139,11 @@ def _by_verdict(findings: Sequence[Finding]) -> Iterator[str]:
             yield f"- **{one[0].upper()}{one[1:]}:** {'; '.join(claims)}."
 
 
-def _missing(header: Header) -> Iterator[str]:
-    """How many runs have no record, which baselines among them, and the whole list."""
+def _missing(header: Header, unsaid: Sequence[str]) -> Iterator[str]:
+    """How many runs have no record, which baselines among them, and the whole list.
+
+    `unsaid` are claims that no record says anything about.
+    """
     states = Counter(note.partition(":")[0] for _, note in header.absent)
     told = _joined([f"{count} {state}" for state, count in states.items()])
     yield (
@@ -140,6 +152,9 @@ def _missing(header: Header) -> Iterator[str]:
         f"**{INCOMPLETE}**."
     )
     yield ""
+    if unsaid:
+        yield f"Nothing can be said yet, and nothing is below, of: {'; '.join(unsaid)}."
+        yield ""
     if header.baselines:
         yield from (f"- Baseline missing: {sentence}." for sentence in header.baselines)
         yield ""

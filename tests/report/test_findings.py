@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from argparse import Namespace
 from dataclasses import replace
@@ -25,6 +26,7 @@ from mrp.report.findings import (
     OPEN,
     Finding,
     build_findings,
+    unsaid_claims,
 )
 from mrp.report.findings.readings import (
     FEW,
@@ -37,6 +39,7 @@ from mrp.report.findings.readings import (
 )
 from mrp.report.findings.remasking import _by_the_other_half
 from mrp.report.frame import Results, load_results
+from mrp.report.markdown import write_findings
 from mrp.report.statistics import RESAMPLES
 from mrp.schema import LOSSLESS
 from tests.report.conftest import N
@@ -161,6 +164,13 @@ def test_claims_without_runs_are_left_out(tmp_path: Path) -> None:
     assert [finding.claim for finding in findings] == [
         "Static decoding is good, and leaves room to lose"
     ]
+    write_findings(results, tmp_path / "page.md")
+    text = (tmp_path / "page.md").read_text("utf-8")
+    (unsaid,) = re.findall(r"^Nothing can be said yet, .* of: (.*)\.$", text, re.MULTILINE)
+    assert set(unsaid.split("; ")) == set(unsaid_claims(results, compare(results), findings))
+    assert {"Speculative decoding saves forwards", "The head pays by the clock"} <= set(
+        unsaid.split("; ")
+    )
 
 
 # ---- several backbones, seeds, ablations ---------------------------------------------------------

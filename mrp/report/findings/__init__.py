@@ -40,6 +40,7 @@ __all__ = [
     "Claim",
     "Finding",
     "build_findings",
+    "unsaid_claims",
 ]
 
 FLIPS = "another seed of the heads says otherwise"
@@ -96,6 +97,18 @@ def build_findings(results: Results, rows: pd.DataFrame) -> list[Finding]:
     everywhere = list(places(results, rows))
     found = [_finding(claim, everywhere) for claim in CLAIMS]
     return [finding for finding in found if finding is not None]
+
+
+def unsaid_claims(results: Results, rows: pd.DataFrame, findings: list[Finding]) -> list[str]:
+    """The claims that none of these findings is of, since runs that they rest on have no record."""
+    found = {finding.claim for finding in findings}
+    everywhere = list(places(results, rows))
+    return [
+        claim.name
+        for claim in CLAIMS
+        if claim.name not in found
+        and not all(done for seeds in everywhere for done in _needed(claim, seeds).values())
+    ]
 
 
 def _finding(claim: Claim, everywhere: Sequence[Sequence[Place]]) -> Finding | None:
