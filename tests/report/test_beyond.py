@@ -285,6 +285,23 @@ def test_recovery_by_halves(halves: int, time: float, verdict: str, told: str) -
     assert quantities[0] == "of one pass's points"
 
 
+def test_what_dynamic_is_too_slow_for_does_not_part_the_places() -> None:
+    """Places are pooled by their words: those say the planned tau, a note which of them is out."""
+    found = judged(
+        STATIC,
+        run("dynamic", 3.0, right=100, tau=0.5, time=1.5),
+        run("dynamic", 2.0, right=150, tau=0.6, time=1.2),
+        run("remask", 2.5, right=120, tau=0.5, time=2.0),
+        run("remask", 1.8, right=170, tau=0.6, time=0.8),
+    )["Remasking gains in the same time"]
+    (reading,) = found.overall.readings
+    assert isinstance(reading, Measured)
+    assert reading.quantity == "over dynamic, over τ = 0.5, 0.6"
+    assert reading.note == "not at τ = 0.5, where no dynamic is as fast"
+    assert reading.contrast.value == pytest.approx((170 - 180) / N)  # static is faster, and better
+    assert found.verdict == FAILS
+
+
 # ---- intervals without width ---------------------------------------------------------------------
 
 

@@ -141,7 +141,8 @@ PAPERS = (
         "Remasking gains in the same time",
         "",
         "more accurate than dynamic interpolated at the same time ratio, likewise; what is slower "
-        "than static and all of dynamic's points is compared with the slowest of them",
+        "than static and all of dynamic's points is compared with the slowest of them, and what is "
+        "faster than all of them is left out",
         remasking.papers_way(remasking.at_equal_time),
         needs.together(needs.remask("one"), CURVE),
     ),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -72,9 +72,16 @@ def _gains(place: Place, rows: pd.DataFrame, gain: Gain) -> Iterator[Measured]:
         found = {row["tau"]: gain(place, row) for _, row in mine.iterrows()}
         total = pooled(list(found.values()))
         if total is not None:
-            known = [tau for tau, one in found.items() if one is not None]
-            quantity = f"over dynamic, over τ = {', '.join(f'{tau:g}' for tau in known)}"
-            yield Measured(str(name), quantity, total, "points", above=0)
+            # The same words everywhere, so that places with and without such a tau are pooled.
+            quantity = f"over dynamic, over τ = {_listed(found)}"
+            left_out = [tau for tau, one in found.items() if one is None]
+            note = f"not at τ = {_listed(left_out)}, where no dynamic is as fast"
+            note = note if left_out else ""
+            yield Measured(str(name), quantity, total, "points", above=0, note=note)
+
+
+def _listed(taus: Iterable[float]) -> str:
+    return ", ".join(f"{tau:g}" for tau in taus)
 
 
 # ---- recovery: what the two-pass rules bring beside one pass -------------------------------------
