@@ -47,7 +47,8 @@ class FixedRounds(ExactRounds):
         super().__init__(session, mode)
         # Pinned on a GPU: copies from and to it need no wait; the one in `read` covers all.
         pinned = session.device.type == "cuda"
-        self.lists = torch.empty((3, session.slots), dtype=torch.long, pin_memory=pinned)
+        self.lists = torch.empty((2, 3, session.slots), dtype=torch.long, pin_memory=pinned)
+        self.turn = 0  # which of the two is written next
         self.board = torch.empty(session.board.shape, dtype=torch.long, pin_memory=pinned)
         self.tally = torch.empty(session.tally.shape, dtype=torch.long, pin_memory=pinned)
         self.fetched = False  # whether the last round did that, as a part of it
@@ -82,10 +83,12 @@ class FixedRounds(ExactRounds):
     def _list(self, *lists: tuple[list[int], Tensor]) -> None:
         """See `ExactRounds`.
 
-        None is written again before it was read: a lane is listed after the look that found its
-        block finished.
+        None is written again before it was read, which only a look makes sure of. Lanes store after
+        a look alone; the first head pass then reads what waited, the next one those blocks: at most
+        two rounds list anything between two looks, and they take turns.
         """
-        for row, (numbers, buffer) in zip(self.lists, lists, strict=True):
+        self.turn = 1 - self.turn
+        for row, (numbers, buffer) in zip(self.lists[self.turn], lists, strict=True):
             count = len(numbers)
             if count:
                 row[:count] = torch.tensor(numbers)

@@ -250,6 +250,48 @@ def test_the_head_catches_up_on_blocks_it_was_not_given(
             torch.testing.assert_close(*(c[lane, :read] for c in caches), rtol=0.0, atol=1e-4)
 
 
+@pytest.mark.parametrize("k", [1, 2, "auto"])
+def test_no_list_is_written_again_before_its_copy_was_surely_made(
+    k: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a GPU the copies of rounds that queue up may all be made as late as the next look."""
+    backbone = tiny_backbone(5, ends=False)
+    queued: list[tuple[torch.Tensor, torch.Tensor]] = []  # what a copy reads, and is to find there
+    put, read, rounds = FixedRounds._list, FixedRounds.read, [0]
+
+    class Buffer:
+        def __init__(self, buffer: torch.Tensor) -> None:
+            self.buffer = buffer
+
+        def __getitem__(self, where: slice) -> Buffer:
+            return Buffer(self.buffer[where])
+
+        def copy_(self, source: torch.Tensor, non_blocking: bool) -> None:
+            queued.append((source, source.clone()))
+            self.buffer.copy_(source)
+
+    def listed(self: FixedRounds, *lists: Any) -> None:
+        put(self, *((numbers, Buffer(buffer)) for numbers, buffer in lists))
+        rounds[0] += 1
+        assert all(torch.equal(source, value) for source, value in queued)
+
+    def looked(self: FixedRounds) -> Any:
+        queued.clear()
+        return read(self)
+
+    monkeypatch.setattr(FixedRounds, "_list", listed)
+    monkeypatch.setattr(FixedRounds, "read", looked)
+    if k == "auto":
+        plans = iter([PLAIN, KEEP, 2, 2, 1] * 1000)
+        monkeypatch.setattr(Pace, "choose", lambda pace, open_, fresh: next(plans))
+    decoder = Decoder(
+        backbone, tiny_head(backbone), make_mode("speculative", k=k), 3, rounds="fixed"
+    )
+    prompts = [[5] * 9, [6, 7], [8] * 17, [9] * 4, [5, 6, 7]]
+    assert len(list(decoder.decode(prompts, [60, 60, 50, 20, 40]))) == len(prompts)
+    assert rounds[0] > 5
+
+
 @given(st.lists(st.integers(0, 3)), st.sets(st.integers(0, 3)))
 def test_blocks_that_wait_are_counted_back_from_the_current_one(
     waiting: list[int], stores: set[int]
