@@ -42,7 +42,7 @@ class Ranges:
     `related` is the share of examples whose targets may lie so close together that one can be built
     on another's variable; in the others no such way exists. `ordered`: variables stand in
     alphabetical order. Else that all differ is a rule over five lines, which small models learn
-    late or never: one run of a training did and another did not, by its roundings alone.
+    late or never: of two trainings with the same settings one did.
     """
 
     targets: int

@@ -118,11 +118,10 @@ class Batch:
 
     def round(self) -> None:
         """One round of the mode, with the blocks to be stored riding along."""
-        paced = self.mode.paced
-        self.pace.preparations = self._preparations if paced else nothing
+        self.pace.preparations = self._preparations
         self.plan = self.mode.plan(self.open, self.fresh, self.pace)
         self.pace.preparations = nothing  # it outlives the session, and would keep it alive
-        if paced:
+        if self.mode.paced:
             self.useful = useful_drafts(self.open, self.fresh, self.plan)
         self.clock.rounds.append(self.plan)
         kinds, begin = self._preparations(self.plan), time.perf_counter()

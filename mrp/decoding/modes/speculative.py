@@ -104,8 +104,7 @@ class Verified(Mode):
         Where `Pace` decides, a round that drafts is looked at, and a step that keeps, so that what
         drafts take and bring is known of each.
         """
-        looked_at = self.paced and (plan > 0 or plan == KEEP)
-        return None if looked_at else (1, 1 + max(plan, 0))
+        return None if self.paced and plan >= KEEP else (1, 1 + max(plan, 0))
 
     def round(self, session: Session, plan: int) -> None:
         """Draft, verify, accept, commit, keep; a plain step where drafting does not pay."""
