@@ -38,8 +38,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     short = products.add_parser(
         "short",
-        help="accuracy @ tokens per forward of chosen settings, printed as Markdown",
-        description="Print a short table of chosen settings, a column a backbone and task.",
+        help="accuracy, tokens per forward and speed of chosen settings, printed as Markdown",
+        description="Print a short table of chosen settings: means over tasks, a column a backbone.",
     )
     short.add_argument(
         "--of",

@@ -10,6 +10,7 @@ import pytest
 from mrp.commands import report
 from mrp.errors import UserError
 from mrp.report.cells import DASH
+from mrp.report.frame import load_results
 from tests.report.synthetic import Written
 
 
@@ -31,13 +32,17 @@ def test_a_short_table(written: Written, capsys: pytest.CaptureFixture[str]) -> 
     words = ("short", "--suite", written.suite_file, "--results", written.results, "--of")
     call(*words, "static", "dynamic.tau0.5", "speculative.default.k4", "speculative.k2.k4")
     head, _, static, dynamic, missing, speculative = capsys.readouterr().out.splitlines()
-    assert head == "| accuracy in % @ tokens per forward | S `mini_math` | S `mini_code` |"
-    accuracy, code = (cell.strip() for cell in static.split("|")[2:4])
-    assert accuracy.endswith(" @ 1.00")
-    assert dynamic.startswith("| dynamic, τ = 0.5 | ")
-    assert missing.endswith(f"| {DASH} | {DASH} |")
-    assert speculative.startswith(f"| *lossless:* speculative, k2, K = 4 | {accuracy.split()[0]} @")
-    assert f"| {code.split()[0]} @ " in speculative
+    assert head == "| accuracy in % @ tokens per forward, speed over static | S |"
+    found = load_results(written.suite, written.results)
+    runs = found.rows[found.rows["job"].str.endswith(".dynamic.tau0.5")]
+    assert len(runs) == 2, "a row for each task"
+    mean = runs[["accuracy", "tpf", "time_ratio"]].mean()
+    cell = f"{100 * mean['accuracy']:.1f} @ {mean['tpf']:.2f}, {mean['time_ratio']:.2f}×"
+    assert dynamic == f"| dynamic, τ = 0.5 | {cell} |"
+    accuracy = static.split("|")[2].split()[0]
+    assert static == f"| static | {accuracy} @ 1.00, 1.00× |"
+    assert missing.endswith(f"| {DASH} |")
+    assert speculative.startswith(f"| *lossless:* speculative, k2, K = 4 | {accuracy} @ ")
     with pytest.raises(UserError, match=r"--of dynamic.tau5: suite .* has no such setting"):
         call(*words, "dynamic.tau5")
 
