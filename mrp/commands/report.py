@@ -39,7 +39,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     short = products.add_parser(
         "short",
         help="accuracy, tokens per forward and speed of chosen settings, printed as Markdown",
-        description="Print a short table of chosen settings: means over tasks, a column a backbone.",
+        description="Print a short table of settings: means over tasks, a column a backbone.",
     )
     short.add_argument(
         "--of",

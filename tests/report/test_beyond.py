@@ -285,6 +285,25 @@ def test_recovery_by_halves(halves: int, time: float, verdict: str, told: str) -
     assert quantities[0] == "of one pass's points"
 
 
+@pytest.mark.parametrize(("noise", "taken"), [(0.01, True), (0.1, False)], ids=["sure", "doubtful"])
+def test_recovery_is_judged_by_what_is_surely_in_time(noise: float, taken: bool) -> None:
+    """A floor recovers more, in 10 % more time: taken only where that is surely below 15 %."""
+    found = of(
+        judged(
+            STATIC,
+            run("dynamic", 3.0, right=40, tau=0.5, time=2.0),
+            run("remask", 2.5, right=120, tau=0.5, time=1.1, noise=0.001),
+            run("remask", 2.5, right=180, tau=0.5, passes="halves", time=1.1, noise=0.001),
+            run(
+                "remask", 2.3, right=190, tau=0.5, passes="halves", floor=0.9, time=1.0, noise=noise
+            ),
+        ),
+        HALVES,
+    )
+    assert found.verdict == HOLDS
+    assert ("floor 0.9" in found.overall.text) == taken
+
+
 def test_what_dynamic_is_too_slow_for_does_not_part_the_places() -> None:
     """Places are pooled by their words: those say the planned tau, a note which of them is out."""
     found = judged(

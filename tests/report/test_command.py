@@ -13,6 +13,8 @@ from mrp.report.cells import DASH
 from mrp.report.frame import load_results
 from tests.report.synthetic import Written
 
+TIMES = "\N{MULTIPLICATION SIGN}"
+
 
 def call(*words: str | Path) -> None:
     parser = argparse.ArgumentParser()
@@ -37,10 +39,10 @@ def test_a_short_table(written: Written, capsys: pytest.CaptureFixture[str]) -> 
     runs = found.rows[found.rows["job"].str.endswith(".dynamic.tau0.5")]
     assert len(runs) == 2, "a row for each task"
     mean = runs[["accuracy", "tpf", "time_ratio"]].mean()
-    cell = f"{100 * mean['accuracy']:.1f} @ {mean['tpf']:.2f}, {mean['time_ratio']:.2f}×"
+    cell = f"{100 * mean['accuracy']:.1f} @ {mean['tpf']:.2f}, {mean['time_ratio']:.2f}{TIMES}"
     assert dynamic == f"| dynamic, τ = 0.5 | {cell} |"
     accuracy = static.split("|")[2].split()[0]
-    assert static == f"| static | {accuracy} @ 1.00, 1.00× |"
+    assert static == f"| static | {accuracy} @ 1.00, 1.00{TIMES} |"
     assert missing.endswith(f"| {DASH} |")
     assert speculative.startswith(f"| *lossless:* speculative, k2, K = 4 | {accuracy} @ ")
     with pytest.raises(UserError, match=r"--of dynamic.tau5: suite .* has no such setting"):

@@ -91,7 +91,7 @@ def recovery(place: Place) -> Iterator[Measured]:
     """Points over dynamic at the lowest tau: the best two-pass variant's over one pass's.
 
     The variant is chosen on one half of the problems and judged on the other, both ways round: of
-    those within the time allowed, if any is, the most accurate one.
+    those that are surely within the time allowed, if any is, the most accurate one.
     """
     planned = (place.planned or place).rows
     tau = lowest_tau(planned)
@@ -147,15 +147,22 @@ def lowest_tau(rows: pd.DataFrame) -> float | None:
 
 
 def _in_time(place: Place, variants: list[Line], one: Line) -> list[Line]:
-    """The variants within the time allowed; all of them where none is, or none was timed."""
+    """The variants within the time allowed.
+
+    Those whose whole interval is within it; else those that were measured so; else all of them.
+    """
     limit = place.time(one)
-    fast = [
-        row
-        for row in variants
-        if limit is not None
-        if (time := place.time(row)) is not None and limit.value <= MORE_TIME * time.value
-    ]
-    return fast or variants
+    times = [place.time(row) for row in variants]
+    more = [None if limit is None or time is None else (limit / time).estimate for time in times]
+    for bound in ("high", "value"):
+        fast = [
+            row
+            for row, found in zip(variants, more, strict=True)
+            if found is not None and getattr(found, bound) <= MORE_TIME
+        ]
+        if fast:
+            return fast
+    return variants
 
 
 def _by_the_other_half(place: Place, variants: Sequence[Line]) -> tuple[list[Line], Bools]:
