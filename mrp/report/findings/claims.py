@@ -241,8 +241,8 @@ BEYOND = (
         f"Judging by halves recovers at least {remasking.MORE_POINTS:g} times the points of one "
         f"pass, in at most {remasking.MORE_PERCENT} % more time",
         "",
-        "points over dynamic at the lowest τ; of several two-pass variants within that time the "
-        "one that is best on the other half of the problems",
+        "points over dynamic at the lowest τ; of several two-pass variants surely within that time "
+        "the one that is best on the other half of the problems",
         remasking.recovery,
         needs.recovery,
         beyond=True,
