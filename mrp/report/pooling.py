@@ -26,8 +26,8 @@ from mrp.report.cells import (
     signed_span,
     span,
 )
-from mrp.report.comparisons import select
-from mrp.report.contrasts import Contrast, Speed, dynamic_curve, over_dynamic, pooled, share_of
+from mrp.report.comparisons import SPEEDS, dynamic_curve, over_dynamic, select
+from mrp.report.contrasts import Contrast, Speed, pooled, share_of
 from mrp.report.frame import Results
 from mrp.report.settings import KNOBS, Line
 from mrp.report.statistics import Curve, Estimate
@@ -64,11 +64,10 @@ class Backbone:
     @cached_property
     def dynamic(self) -> dict[tuple[str, Number], Curve | None]:
         """Dynamic's points (speed, accuracy), by task and measure of speed."""
-        speeds: tuple[Number, ...] = (contrasts.tpf, contrasts.time_ratio)
         return {
             (str(task), speed): dynamic_curve(self.results, self.cell(task), speed)
             for task in self.rows["task"].unique()
-            for speed in speeds
+            for speed in SPEEDS.values()
         }
 
     def over_dynamic(self, row: Line, speed: Number) -> Contrast | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 import pytest
 
@@ -291,9 +292,36 @@ def test_remask_gains_are_the_compared_ones(
     source = large[large["mode"] == "remask"].set_index(["job", "task"])
     assert len(numbers) == len(source)
     for _, row in numbers.iterrows():
-        for gain in ("vs_dynamic", "vs_dynamic_at_tpf"):
+        for gain in ("vs_dynamic", "vs_dynamic_at_tpf", "vs_dynamic_at_time"):
             assert row[gain] == source.loc[(row["job"], row["task"]), gain]
 
 
 def test_the_invented_table_is_like_a_real_one(rows: pd.DataFrame, large: pd.DataFrame) -> None:
     assert set(rows) <= set(large)
+
+
+def test_remask_has_a_row_of_panels_a_gain(
+    large: pd.DataFrame, drawings: dict[str, Drawing]
+) -> None:
+    labels = ["gain at equal τ, points", "gain at equal TPF, points", "gain in equal time, points"]
+    with style.styled():
+        untimed = remask(large.assign(time_ratio=float("nan")))
+    for drawing, wanted in ((drawings["remask"], labels), (untimed, labels[:2])):
+        axes = drawing.figure.axes
+        found = [" ".join(panel.get_ylabel().split()) for panel in axes if panel.get_ylabel()]
+        assert found == wanted * len(TASKS)
+    source = large[(large["mode"] == "remask") & large["head_seed_of"].isna()]
+    place = source[(source["backbone"] == "S") & (source["task"] == next(iter(TASKS)))]
+    in_time = next(p for p in drawings["remask"].figure.axes if "time" in p.get_ylabel())
+    gains = [line.get_ydata() for line in in_time.lines if len(line.get_ydata()) > 2]
+    assert sorted(np.concatenate(gains)) == pytest.approx(sorted(100 * place["vs_dynamic_at_time"]))
+
+
+def test_notes_are_no_wider_than_the_figure(large: pd.DataFrame) -> None:
+    one = large[(large["backbone"] == "S") & (large["task"] == "mini_math")]
+    with style.styled():
+        figure = remask(one).figure
+        style.freeze(figure)
+        renderer = figure.canvas.get_renderer()  # type: ignore[attr-defined]
+        title = figure.legends[0].get_title().get_window_extent(renderer)
+    assert figure.bbox.x0 <= title.x0 < title.x1 <= figure.bbox.x1
