@@ -52,6 +52,11 @@ def texts(drawing: Drawing) -> list[str]:
     return [text.get_text() for axes in drawing.figure.axes for text in axes.texts]
 
 
+def note(drawing: Drawing) -> str:
+    """The lines above the legend, as one."""
+    return " ".join(drawing.figure.legends[0].get_title().get_text().split())
+
+
 def legend(drawing: Drawing) -> list[str]:
     return [text.get_text() for text in drawing.figure.legends[0].get_texts()]
 
@@ -215,7 +220,7 @@ def test_other_seeds_are_no_heads_of_their_own(
 ) -> None:
     lookahead = drawings["lookahead"]
     assert not any("seed" in name for name in legend(lookahead))
-    assert "other seeds" in lookahead.figure.legends[0].get_title().get_text()
+    assert "other seeds" in note(lookahead)
     place = places(large)[0]
     (curve,) = (each for each in curves(place, ("direct",)) if each.name == "direct, default")
     assert set(place.seeds(curve.rows.iloc[0])["head"]) == set(SEEDS)
@@ -235,8 +240,24 @@ def test_depth_is_drawn_where_heads_differ_in_it(drawings: dict[str, Drawing]) -
 def test_lookahead_leaves_depth_to_its_own_figure(drawings: dict[str, Drawing]) -> None:
     drawing = drawings["lookahead"]
     assert not set(drawing.numbers["head"]) & set(DEPTHS)
-    wanted = {f"default: {RESIDUAL}", f"gt-1-4: {RESIDUAL}", f"k2: {RESIDUAL}, chained, scale 2"}
-    assert wanted <= set(legend(drawing))
+    assert {f"default: {RESIDUAL}", f"gt-1-4: {RESIDUAL}"} <= set(legend(drawing))
+
+
+def test_lookahead_shows_ways_without_further_options(large: pd.DataFrame) -> None:
+    """Those of modes that some way of is swept over K, of their other ways a single K too."""
+    single = (large["mode"] == "speculative") & (large["head"] == "default") & (large["k"] != 3)
+    own_k = (large["mode"] == "self_lattice") & (large["k"] != 4)
+    table = large[~single & ~own_k].copy()
+    table.loc[table["mode"] == "lattice", "window"] = 3
+    with style.styled():
+        drawing = lookahead(table)
+    shown = drawing.numbers
+    assert set(shown["mode"]) == {"static", "direct", "speculative", "self_speculative"}
+    assert table.set_index("job").loc[shown["job"], "scale"].fillna(1).eq(1).all()
+    alone = shown[(shown["mode"] == "speculative") & (shown["head"] == "default")]
+    assert set(alone["value"]) == {3}
+    assert not any("lattice" in name or "scale" in name for name in legend(drawing))
+    assert "Ways without further options." in note(drawing)
 
 
 def test_acceptance_shows_rounds_by_accepted_drafts(
@@ -263,6 +284,14 @@ def test_acceptance_shows_rounds_by_accepted_drafts(
     assert texts(without) == []
     assert without.figure.axes[0].get_xlabel() == "drafts accepted, %"
     assert set(partly.numbers["mode"]) == {"speculative", "self_speculative", "self_lattice"}
+
+
+def test_acceptance_has_every_option_of_a_lattice(large: pd.DataFrame) -> None:
+    wide = large[large["mode"] == "lattice"].assign(window=3)
+    with style.styled():
+        shown = acceptance(pd.concat([large, wide.assign(job=wide["job"] + ".w3")])).numbers
+    found = set(shown.loc[shown["mode"] == "lattice", "curve"])
+    assert found == {"lattice, k2", "lattice, k2, window 3"}
 
 
 def test_headline_is_the_mean_over_tasks(large: pd.DataFrame, drawings: dict[str, Drawing]) -> None:
@@ -296,10 +325,6 @@ def test_remask_gains_are_the_compared_ones(
             assert row[gain] == source.loc[(row["job"], row["task"]), gain]
 
 
-def test_the_invented_table_is_like_a_real_one(rows: pd.DataFrame, large: pd.DataFrame) -> None:
-    assert set(rows) <= set(large)
-
-
 def test_remask_has_a_row_of_panels_a_gain(
     large: pd.DataFrame, drawings: dict[str, Drawing]
 ) -> None:
@@ -325,3 +350,7 @@ def test_notes_are_no_wider_than_the_figure(large: pd.DataFrame) -> None:
         renderer = figure.canvas.get_renderer()  # type: ignore[attr-defined]
         title = figure.legends[0].get_title().get_window_extent(renderer)
     assert figure.bbox.x0 <= title.x0 < title.x1 <= figure.bbox.x1
+
+
+def test_the_invented_table_is_like_a_real_one(rows: pd.DataFrame, large: pd.DataFrame) -> None:
+    assert set(rows) <= set(large)
