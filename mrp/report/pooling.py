@@ -191,3 +191,14 @@ def over_k(rows: pd.DataFrame) -> pd.DataFrame:
 def sweeps(rows: pd.DataFrame) -> list[pd.DataFrame]:
     """The ways without further options that were run with SWEEP or more values of K."""
     return [mine for mine in split(over_k(rows), SETTING) if mine["k"].nunique() >= SWEEP]
+
+
+def speed_measure(rows: pd.DataFrame) -> str:
+    """By which column the fastest of rows is chosen: the clock's, if all of them were timed."""
+    return "time_ratio" if rows["time_ratio"].notna().all() else "tpf"
+
+
+def highest(parts: Sequence[pd.DataFrame], measure: str) -> pd.DataFrame:
+    """The part whose mean of a column is the highest."""
+    best: pd.DataFrame = max(parts, key=lambda part: float(part[measure].mean()))
+    return best

@@ -15,6 +15,7 @@ from mrp.report.curves import curve_name, curves, knob_of, places
 from mrp.report.figures import DRAWERS, write_figures
 from mrp.report.figures.acceptance import acceptance
 from mrp.report.figures.depth import depth
+from mrp.report.figures.headline import headline
 from mrp.report.figures.lookahead import lookahead
 from mrp.report.figures.pareto import frontier, pareto_time
 from mrp.report.figures.parts import Drawing
@@ -312,6 +313,35 @@ def test_headline_is_the_mean_over_tasks(large: pd.DataFrame, drawings: dict[str
     source = large[(large["mode"] == "dynamic") & (large["tau"] == 0.5)]
     for backbone, accuracy in source.groupby("backbone")["accuracy"].mean().items():
         assert dynamic.loc[backbone, "mean"] == pytest.approx(accuracy)
+
+
+def fastest(drawing: Drawing) -> dict[str, str]:
+    """The settings shown, by mode."""
+    numbers = drawing.numbers
+    shown = set(numbers.loc[numbers["panel"] == "speed", "setting"])
+    return {name.split(",")[0]: name for name in shown}
+
+
+def test_headline_shows_what_is_fastest_by_the_clock(large: pd.DataFrame) -> None:
+    """The means over all backbones and tasks decide; what was not timed leaves it to the TPF."""
+    lattice = large["mode"] == "lattice"
+    capped = large[lattice].assign(cap=0.9, time_ratio=9.0, tpf=9.0)
+    of_k = {1: 1.4, 2: 1.2, 3: 1.1, 4: 1.0}
+    table = large.assign(time_ratio=large["k"].map(of_k).where(lattice, large["time_ratio"]))
+    at_m = lattice & (table["backbone"] == "M")
+    table.loc[at_m & (table["k"] == 2), "time_ratio"] = 2.0  # S: 1.2, so 1.6 in the mean
+    table = pd.concat([table, capped], ignore_index=True)
+    with style.styled():
+        timed = headline(table)
+        table.loc[table.index[(table["mode"] == "speculative")][:1], "time_ratio"] = float("nan")
+        untimed = headline(table)
+    assert fastest(timed)["lattice"] == "lattice, k2, K=2"
+    assert "each lossless mode's with the most tokens/s" in note(timed)
+    assert fastest(untimed)["lattice"] == "lattice, k2, K=4"
+    assert "each lossless mode's with the most tokens per forward" in note(untimed)
+    for drawing in (timed, untimed):
+        assert fastest(drawing)["direct"] == "direct, k2, K=1"
+        assert "direct's smallest K with the most accurate head" in note(drawing)
 
 
 def test_remask_gains_are_the_compared_ones(
