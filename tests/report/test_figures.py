@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Iterator
 from pathlib import Path
 
+import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 import pytest
@@ -46,6 +48,15 @@ def large() -> pd.DataFrame:
 def drawings(large: pd.DataFrame) -> dict[str, Drawing]:
     with style.styled():
         return {name: draw(large) for name, draw in DRAWERS.items() if name != "pareto_time"}
+
+
+@pytest.fixture(autouse=True)
+def _let_go(drawings: dict[str, Drawing]) -> Iterator[None]:
+    """Of a test's own figures, which pyplot would keep."""
+    shared = set(plt.get_fignums())
+    yield
+    for number in set(plt.get_fignums()) - shared:
+        plt.close(number)
 
 
 def texts(drawing: Drawing) -> list[str]:
