@@ -17,6 +17,7 @@ from mrp.report.frame import Results
 from mrp.report.pooling import (
     NUMBERS,
     SETTING,
+    SWEEP,
     Backbone,
     accepted_share,
     backbones,
@@ -28,6 +29,7 @@ from mrp.report.pooling import (
     mean_over,
     passes,
     split,
+    sweeps,
 )
 from mrp.report.settings import (
     KNOBS,
@@ -43,7 +45,6 @@ from mrp.schema import OPTIONS
 
 Values = dict[Any, Any]  # a row, by column
 Pairs = list[tuple[Values, Values]]  # (here, usual) rows
-SWEEP = 3  # values of K that make a sweep: heads of other depths have two
 MEASURES = (
     *(("Accuracy", "%"), ("TPF", "tokens a forward")),
     *(("Accepted", "% of drafts"), ("Time ratio", "tokens/s over static's")),
@@ -71,7 +72,6 @@ def build_ablations(results: Results, rows: pd.DataFrame) -> list[Table]:
 def _lookahead(known: list[Backbone]) -> Table:
     groups = []
     for backbone in known:
-        rows = backbone.rows[is_usual(backbone.rows) & backbone.rows["tau"].isna()]
         built = [
             Row(
                 labels(setting_name(part.iloc[0]), knob_values(part)),
@@ -79,8 +79,7 @@ def _lookahead(known: list[Backbone]) -> Table:
                 starts=number == 0,
                 jobs=jobs_of(part),
             )
-            for mine in split(rows.dropna(subset=["k"]), SETTING)
-            if mine["k"].nunique() >= SWEEP
+            for mine in sweeps(backbone.rows)
             for number, part in enumerate(split(mine.sort_values("k", kind="stable"), ["k"]))
         ]
         if built:

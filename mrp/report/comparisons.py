@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from mrp.errors import UserError
+from mrp.report import contrasts
+from mrp.report.contrasts import Contrast, Speed
 from mrp.report.frame import Results
 from mrp.report.outcomes import Outcome
+from mrp.report.settings import Line
 from mrp.report.statistics import (
     Curve,
-    Floats,
+    Estimate,
     gain_at_equal_speed,
     join,
     mcnemar,
     paired_difference,
-    percentile,
 )
 from mrp.schema import LOSSLESS
 
@@ -27,9 +28,9 @@ NUMBERS = (
     *("same_text", "compared_texts", "same_as_dynamic", "compared_to_dynamic"),
     *("vs_dynamic", "vs_dynamic_low", "vs_dynamic_high", "vs_dynamic_p"),
     *("dynamic_at_tpf", "vs_dynamic_at_tpf", "vs_dynamic_at_tpf_low", "vs_dynamic_at_tpf_high"),
+    *("vs_dynamic_at_time", "vs_dynamic_at_time_low", "vs_dynamic_at_time_high"),
 )
-
-
+SPEEDS: dict[str, Speed] = {"tpf": contrasts.tpf, "time": contrasts.time_ratio}
 DYNAMIC_DRAFTED = "freedave"  # its text has to be that of dynamic, not of static
 
 
@@ -39,7 +40,8 @@ def compare(results: Results) -> pd.DataFrame:
     vs_static: accuracy minus static's, McNemar's p, problems won and lost. same_text: answers
     equal to static's, of compared_texts. same_as_dynamic: freedave's answers equal to those of
     dynamic at its tau, of compared_to_dynamic. vs_dynamic: remask minus dynamic at its tau.
-    dynamic_at_tpf: accuracy on the line through static's and dynamic's points at the row's TPF.
+    vs_dynamic_at_tpf, vs_dynamic_at_time: the same at its tokens per forward and per second, as
+    `over_dynamic` has it. dynamic_at_tpf: the accuracy of dynamic that the former compares with.
 
     Raises:
         UserError: two runs answered other problems.
@@ -48,13 +50,14 @@ def compare(results: Results) -> pd.DataFrame:
     values: dict[Any, dict[str, float]] = {}
     for _, cell in select(rows, status="done").groupby(["backbone", "task"], sort=False):
         bases = {cap: reference(cell, cap) for cap in {1.0, *cell["cap"].dropna()}}
+        dynamic = {name: dynamic_curve(results, cell, speed) for name, speed in SPEEDS.items()}
         for index, row in cell.iterrows():
             values[index] = {}
             static = bases[cap_of(row)]
             if static is not None and static["job"] != row["job"]:
                 values[index] |= _against_static(*pair(results, row, static))
             if row["mode"] == "remask":
-                values[index] |= _against_dynamic(results, row, cell)
+                values[index] |= _against_dynamic(results, row, cell, dynamic)
             if row["mode"] == DYNAMIC_DRAFTED:
                 values[index] |= _as_dynamic(results, row, cell)
     more = pd.DataFrame.from_dict(values, orient="index")
@@ -101,29 +104,42 @@ def pair(
     return one, two
 
 
-def curve_of(results: Results, rows: Iterable[pd.Series[Any]]) -> Curve:
-    """The points (TPF, accuracy) of rows of one backbone and task."""
-    listed = list(rows)
-    for row in listed:
-        pair(results, row, listed[0])
-    return join([results.points[row["job"], row["task"]] for row in listed])
+def dynamic_curve(results: Results, cell: pd.DataFrame, speed: Speed) -> Curve | None:
+    """Static's and dynamic's points (speed, accuracy) among a cell's rows.
 
-
-def gain_at_equal_tpf(
-    results: Results, row: pd.Series[Any], cell: pd.DataFrame
-) -> tuple[float, float, Floats] | None:
-    """Dynamic's accuracy at the row's TPF, the row's gain over it, the gain's replicates.
-
-    None where dynamic has no record, or none of its points is as fast.
+    None where there is no dynamic run, or too few points for a line.
     """
-    points = select(cell, mode="dynamic")
-    if points.empty:
-        return None
-    pair(results, row, points.iloc[0])
+    dynamic = select(cell, mode="dynamic")
     static = reference(cell)
-    base = [] if static is None else [static]
-    base += [point for _, point in points.iterrows()]
-    return gain_at_equal_speed(curve_of(results, [row]), curve_of(results, base))
+    base = [*([] if static is None else [static]), *(point for _, point in dynamic.iterrows())]
+    points = [point for point in (_point(results, row, speed) for row in base) if point]
+    return None if dynamic.empty or len(points) < 2 else join(points)
+
+
+def over_dynamic(
+    results: Results, row: Line, dynamic: Curve | None, speed: Speed
+) -> Contrast | None:
+    """A run's accuracy minus dynamic's at the same speed (`tpf` or `time_ratio`).
+
+    Dynamic's accuracy is read off the straight lines of `dynamic_curve`, whose slowest point also
+    stands for all that is slower. None where none of its points is as fast.
+    """
+    run = _point(results, row, speed)
+    gain = None if run is None or dynamic is None else gain_at_equal_speed(run, dynamic)
+    problems = contrasts.accuracy(results, row).problems
+    return None if gain is None else Contrast(gain[1], gain[2], problems)
+
+
+def _point(results: Results, row: Line, speed: Speed) -> Curve | None:
+    fast, right = speed(results, row), contrasts.accuracy(results, row)
+    if fast is None:
+        return None
+    return Curve(
+        np.array([fast.value]),
+        np.array([right.value]),
+        fast.replicates[:, None],
+        right.replicates[:, None],
+    )
 
 
 def _against_static(one: Outcome, static: Outcome) -> dict[str, float]:
@@ -137,21 +153,20 @@ def _against_static(one: Outcome, static: Outcome) -> dict[str, float]:
     }
 
 
-def _against_dynamic(results: Results, row: pd.Series[Any], cell: pd.DataFrame) -> dict[str, float]:
+def _against_dynamic(
+    results: Results, row: pd.Series[Any], cell: pd.DataFrame, dynamic: dict[str, Curve | None]
+) -> dict[str, float]:
     values: dict[str, float] = {}
-    same_tau = select(cell, mode="dynamic", tau=row["tau"])
-    if not same_tau.empty:
-        values |= _difference("vs_dynamic", *pair(results, row, same_tau.iloc[0]))
-    gain = gain_at_equal_tpf(results, row, cell)
-    if gain is not None:
-        there, value, replicates = gain
-        interval = percentile(value, replicates)
-        values |= {
-            "dynamic_at_tpf": there,
-            "vs_dynamic_at_tpf": value,
-            "vs_dynamic_at_tpf_low": interval.low,
-            "vs_dynamic_at_tpf_high": interval.high,
-        }
+    for _, point in select(cell, mode="dynamic").iterrows():
+        outcomes = pair(results, row, point)
+        if point["tau"] == row["tau"]:
+            values |= _difference("vs_dynamic", *outcomes)
+    for name, speed in SPEEDS.items():
+        gain = over_dynamic(results, row, dynamic[name], speed)
+        if gain is not None:
+            values |= _columns(f"vs_dynamic_at_{name}", gain.estimate)
+    if "vs_dynamic_at_tpf" in values:
+        values["dynamic_at_tpf"] = row["accuracy"] - values["vs_dynamic_at_tpf"]
     return values
 
 
@@ -165,13 +180,14 @@ def _as_dynamic(results: Results, row: pd.Series[Any], cell: pd.DataFrame) -> di
 
 
 def _difference(name: str, one: Outcome, two: Outcome) -> dict[str, float]:
-    difference = paired_difference(one.correct, two.correct)
     return {
-        name: difference.value,
-        f"{name}_low": difference.low,
-        f"{name}_high": difference.high,
+        **_columns(name, paired_difference(one.correct, two.correct)),
         f"{name}_p": mcnemar(*_disagreements(one, two)),
     }
+
+
+def _columns(name: str, found: Estimate) -> dict[str, float]:
+    return {name: found.value, f"{name}_low": found.low, f"{name}_high": found.high}
 
 
 def _disagreements(one: Outcome, two: Outcome) -> tuple[int, int]:

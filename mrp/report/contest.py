@@ -19,12 +19,14 @@ from mrp.report.pooling import (
     accepted_share,
     backbones,
     change,
+    highest,
     jobs_of,
     knob_values,
     labels,
     level,
     mean_over,
     passes,
+    speed_measure,
     split,
 )
 from mrp.report.settings import KNOBS, setting_name
@@ -52,10 +54,12 @@ def _lossless(known: list[Backbone]) -> Table:
     groups = []
     for backbone in known:
         rows = backbone.rows[backbone.rows["mode"].isin(LOSSLESS)]
+        measure = speed_measure(rows)
         ranked = []
         for _, same_text in rows.groupby(rows["cap"].fillna(1.0)):
             field = _points(backbone, same_text, ("tpf", "time_ratio"))
-            ranked += [_lossless_row(backbone, mine, field) for mine in split(same_text, SETTING)]
+            ways = split(same_text, SETTING)
+            ranked += [_lossless_row(backbone, mine, field, measure) for mine in ways]
         ranked.sort(key=lambda item: -item[0])
         if ranked:
             better = ["", "", "high", "low", "high", ""]
@@ -81,18 +85,15 @@ def _lossless(known: list[Backbone]) -> Table:
     )
 
 
-def _lossless_row(backbone: Backbone, mine: pd.DataFrame, field: list[Point]) -> Ranked:
+def _lossless_row(
+    backbone: Backbone, mine: pd.DataFrame, field: list[Point], measure: str
+) -> Ranked:
     """A way's row at its fastest setting, with what it is ranked by."""
-    settings = [
-        (
-            mean_over(backbone.results, part, contrasts.time_ratio),
-            mean_over(backbone.results, part, contrasts.tpf),
-            part,
-        )
-        for part in split(mine, KNOBS)
-    ]
-    timed = any(time is not None for time, _, _ in settings)
-    time, tpf, best = max(settings, key=lambda item: _value(item[0] if timed else item[1]))
+    best = highest(split(mine, KNOBS), measure)
+    time, tpf = (
+        mean_over(backbone.results, best, number)
+        for number in (contrasts.time_ratio, contrasts.tpf)
+    )
     same, n = mine["same_text"].sum(), mine["compared_texts"].sum()
     counted = Cell(f"{same:.0f} of {n:.0f}", tone="" if same == n else "down")
     cells = (
@@ -104,7 +105,7 @@ def _lossless_row(backbone: Backbone, mine: pd.DataFrame, field: list[Point]) ->
         _verdict(mine, field, ("TPF", "of the time ratio")),
     )
     row = Row(labels(setting_name(mine.iloc[0]), knob_values(best)), cells, jobs=jobs_of(best))
-    return _value(time if timed else tpf), row
+    return float(best[measure].mean()), row
 
 
 def _value(contrast: Contrast | None) -> float:

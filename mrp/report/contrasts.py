@@ -15,17 +15,13 @@ from typing import TypeAlias
 import numpy as np
 import pandas as pd
 
-from mrp.report.comparisons import reference, select
 from mrp.report.frame import Results
 from mrp.report.settings import Line
 from mrp.report.statistics import (
     RESAMPLES,
-    Curve,
     Estimate,
     Floats,
     Z,
-    gain_at_equal_speed,
-    join,
     percentile,
     wilson,
 )
@@ -126,43 +122,6 @@ def _noise(name: str) -> Floats:
 
 
 Speed: TypeAlias = Callable[[Results, Line], Contrast | None]
-
-
-def dynamic_curve(results: Results, cell: pd.DataFrame, speed: Speed) -> Curve | None:
-    """Static's and dynamic's points (speed, accuracy) among a cell's rows.
-
-    None where there is no dynamic run, or too few points for a line.
-    """
-    dynamic = select(cell, mode="dynamic")
-    static = reference(cell)
-    base = [*([] if static is None else [static]), *(point for _, point in dynamic.iterrows())]
-    points = [point for point in (_point(results, row, speed) for row in base) if point]
-    return None if dynamic.empty or len(points) < 2 else join(points)
-
-
-def over_dynamic(
-    results: Results, row: Line, dynamic: Curve | None, speed: Speed
-) -> Contrast | None:
-    """A run's accuracy minus dynamic's at the same speed (`tpf` or `time_ratio`).
-
-    Dynamic's accuracy is read off the straight lines of `dynamic_curve`, whose slowest point also
-    stands for all that is slower. None where none of its points is as fast.
-    """
-    run = _point(results, row, speed)
-    gain = None if run is None or dynamic is None else gain_at_equal_speed(run, dynamic)
-    return None if gain is None else Contrast(gain[1], gain[2], _problems(results, row))
-
-
-def _point(results: Results, row: Line, speed: Speed) -> Curve | None:
-    fast, right = speed(results, row), accuracy(results, row)
-    if fast is None:
-        return None
-    return Curve(
-        np.array([fast.value]),
-        np.array([right.value]),
-        fast.replicates[:, None],
-        right.replicates[:, None],
-    )
 
 
 def pooled(found: Sequence[Contrast | None]) -> Contrast | None:

@@ -26,16 +26,17 @@ from mrp.report.cells import (
     signed_span,
     span,
 )
-from mrp.report.comparisons import select
-from mrp.report.contrasts import Contrast, Speed, dynamic_curve, over_dynamic, pooled, share_of
+from mrp.report.comparisons import SPEEDS, dynamic_curve, over_dynamic, select
+from mrp.report.contrasts import Contrast, Speed, pooled, share_of
 from mrp.report.frame import Results
-from mrp.report.settings import KNOBS, Line
+from mrp.report.settings import KNOBS, Line, is_usual
 from mrp.report.statistics import Curve, Estimate
 from mrp.schema import OPTIONS
 
 Number: TypeAlias = Speed
 # What makes runs one row: all but their K, tau and the like.
 SETTING = ["mode", "head", "head_source", *(name for name in OPTIONS if name not in KNOBS)]
+SWEEP = 3  # values of K that make a sweep: heads of other depths have two
 SYMBOLS = {"k": "K", "tau": "τ", "gamma": "\N{GREEK SMALL LETTER GAMMA}"}
 NUMBERS: dict[str, Number] = {
     "accuracy": contrasts.accuracy,
@@ -64,11 +65,10 @@ class Backbone:
     @cached_property
     def dynamic(self) -> dict[tuple[str, Number], Curve | None]:
         """Dynamic's points (speed, accuracy), by task and measure of speed."""
-        speeds: tuple[Number, ...] = (contrasts.tpf, contrasts.time_ratio)
         return {
             (str(task), speed): dynamic_curve(self.results, self.cell(task), speed)
             for task in self.rows["task"].unique()
-            for speed in speeds
+            for speed in SPEEDS.values()
         }
 
     def over_dynamic(self, row: Line, speed: Number) -> Contrast | None:
@@ -177,3 +177,28 @@ def labels(*texts: str) -> tuple[Cell, ...]:
 def split(rows: pd.DataFrame, columns: Sequence[str]) -> list[pd.DataFrame]:
     """Rows split by the values of columns, in order of first appearance."""
     return [part for _, part in rows.groupby(list(columns), sort=False, dropna=False)]
+
+
+# ---- choices of rows -----------------------------------------------------------------------------
+
+
+def over_k(rows: pd.DataFrame) -> pd.DataFrame:
+    """Those with a K and without further options: what shows the worth of a lookahead."""
+    plain: pd.DataFrame = rows[is_usual(rows) & rows["k"].notna() & rows["tau"].isna()]
+    return plain
+
+
+def sweeps(rows: pd.DataFrame) -> list[pd.DataFrame]:
+    """The ways without further options that were run with SWEEP or more values of K."""
+    return [mine for mine in split(over_k(rows), SETTING) if mine["k"].nunique() >= SWEEP]
+
+
+def speed_measure(rows: pd.DataFrame) -> str:
+    """By which column the fastest of rows is chosen: the clock's, if all of them were timed."""
+    return "time_ratio" if rows["time_ratio"].notna().all() else "tpf"
+
+
+def highest(parts: Sequence[pd.DataFrame], measure: str) -> pd.DataFrame:
+    """The part whose mean of a column is the highest."""
+    best: pd.DataFrame = max(parts, key=lambda part: float(part[measure].mean()))
+    return best

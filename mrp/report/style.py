@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -21,6 +22,7 @@ from matplotlib.transforms import Bbox
 from mrp.io import atomic_write
 
 COLUMN, FULL = 3.3, 6.8  # inches: one column and the full width of a two-column paper
+NOTE_LETTERS = 21  # an inch of a legend's note
 FORMATS = ("pdf", "png", "svg")
 
 # Okabe and Ito's colours, which people with any colour vision tell apart, and Tol's where they end.
@@ -169,12 +171,15 @@ def panels(
 def legend(figure: Figure, handles: Sequence[Any], note: str = "") -> None:
     """One legend for all panels, each entry once, below them; `note` explains what is no entry.
 
-    The figure grows by what the legend needs, so that panels keep their size.
+    The figure grows by what the legend needs, so that panels keep their size; lines of the note
+    that are wider than the figure are broken.
     """
     by_label = {str(handle.get_label()): handle for handle in handles}
     width, height = figure.get_size_inches()
     longest = max((len(label) for label in by_label), default=0)
     columns = max(1, min(len(by_label), int(width / (0.45 + 0.052 * longest))))
+    letters = int(NOTE_LETTERS * width)
+    note = "\n".join(textwrap.fill(line, letters) for line in note.splitlines())
     lines = -(-len(by_label) // columns) + (note.count("\n") + 1 if note else 0)
     figure.set_size_inches(width, height + 0.125 * lines)
     figure.legend(

@@ -155,6 +155,7 @@ def _row(
     }
     if mode == "remask":
         gain = share.value - (DYNAMIC[label["tau"]][0] + up) / 100
-        for name, value in (("vs_dynamic", gain), ("vs_dynamic_at_tpf", gain - 0.04)):
+        at_speed = {"vs_dynamic_at_tpf": gain - 0.04, "vs_dynamic_at_time": gain - 0.3}
+        for name, value in {"vs_dynamic": gain, **at_speed}.items():
             row |= {name: value, f"{name}_low": value - 0.02, f"{name}_high": value + 0.02}
     return row

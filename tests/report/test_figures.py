@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Iterator
 from pathlib import Path
 
+import matplotlib.pyplot as plt
+import numpy as np
 import pandas as pd
 import pytest
 
@@ -14,6 +17,7 @@ from mrp.report.curves import curve_name, curves, knob_of, places
 from mrp.report.figures import DRAWERS, write_figures
 from mrp.report.figures.acceptance import acceptance
 from mrp.report.figures.depth import depth
+from mrp.report.figures.headline import headline
 from mrp.report.figures.lookahead import lookahead
 from mrp.report.figures.pareto import frontier, pareto_time
 from mrp.report.figures.parts import Drawing
@@ -46,9 +50,23 @@ def drawings(large: pd.DataFrame) -> dict[str, Drawing]:
         return {name: draw(large) for name, draw in DRAWERS.items() if name != "pareto_time"}
 
 
+@pytest.fixture(autouse=True)
+def _let_go(drawings: dict[str, Drawing]) -> Iterator[None]:
+    """Of a test's own figures, which pyplot would keep."""
+    shared = set(plt.get_fignums())
+    yield
+    for number in set(plt.get_fignums()) - shared:
+        plt.close(number)
+
+
 def texts(drawing: Drawing) -> list[str]:
     """All that is written inside panels."""
     return [text.get_text() for axes in drawing.figure.axes for text in axes.texts]
+
+
+def note(drawing: Drawing) -> str:
+    """The lines above the legend, as one."""
+    return " ".join(drawing.figure.legends[0].get_title().get_text().split())
 
 
 def legend(drawing: Drawing) -> list[str]:
@@ -214,7 +232,7 @@ def test_other_seeds_are_no_heads_of_their_own(
 ) -> None:
     lookahead = drawings["lookahead"]
     assert not any("seed" in name for name in legend(lookahead))
-    assert "other seeds" in lookahead.figure.legends[0].get_title().get_text()
+    assert "other seeds" in note(lookahead)
     place = places(large)[0]
     (curve,) = (each for each in curves(place, ("direct",)) if each.name == "direct, default")
     assert set(place.seeds(curve.rows.iloc[0])["head"]) == set(SEEDS)
@@ -234,8 +252,24 @@ def test_depth_is_drawn_where_heads_differ_in_it(drawings: dict[str, Drawing]) -
 def test_lookahead_leaves_depth_to_its_own_figure(drawings: dict[str, Drawing]) -> None:
     drawing = drawings["lookahead"]
     assert not set(drawing.numbers["head"]) & set(DEPTHS)
-    wanted = {f"default: {RESIDUAL}", f"gt-1-4: {RESIDUAL}", f"k2: {RESIDUAL}, chained, scale 2"}
-    assert wanted <= set(legend(drawing))
+    assert {f"default: {RESIDUAL}", f"gt-1-4: {RESIDUAL}"} <= set(legend(drawing))
+
+
+def test_lookahead_shows_ways_without_further_options(large: pd.DataFrame) -> None:
+    """Those of modes that some way of is swept over K, of their other ways a single K too."""
+    single = (large["mode"] == "speculative") & (large["head"] == "default") & (large["k"] != 3)
+    own_k = (large["mode"] == "self_lattice") & (large["k"] != 4)
+    table = large[~single & ~own_k].copy()
+    table.loc[table["mode"] == "lattice", "window"] = 3
+    with style.styled():
+        drawing = lookahead(table)
+    shown = drawing.numbers
+    assert set(shown["mode"]) == {"static", "direct", "speculative", "self_speculative"}
+    assert table.set_index("job").loc[shown["job"], "scale"].fillna(1).eq(1).all()
+    alone = shown[(shown["mode"] == "speculative") & (shown["head"] == "default")]
+    assert set(alone["value"]) == {3}
+    assert not any("lattice" in name or "scale" in name for name in legend(drawing))
+    assert "Ways without further options." in note(drawing)
 
 
 def test_acceptance_shows_rounds_by_accepted_drafts(
@@ -264,6 +298,14 @@ def test_acceptance_shows_rounds_by_accepted_drafts(
     assert set(partly.numbers["mode"]) == {"speculative", "self_speculative", "self_lattice"}
 
 
+def test_acceptance_has_every_option_of_a_lattice(large: pd.DataFrame) -> None:
+    wide = large[large["mode"] == "lattice"].assign(window=3)
+    with style.styled():
+        shown = acceptance(pd.concat([large, wide.assign(job=wide["job"] + ".w3")])).numbers
+    found = set(shown.loc[shown["mode"] == "lattice", "curve"])
+    assert found == {"lattice, k2", "lattice, k2, window 3"}
+
+
 def test_headline_is_the_mean_over_tasks(large: pd.DataFrame, drawings: dict[str, Drawing]) -> None:
     numbers = drawings["headline"].numbers
     speeds = numbers[(numbers["panel"] == "speed") & (numbers["measure"] == "time_ratio")]
@@ -284,6 +326,35 @@ def test_headline_is_the_mean_over_tasks(large: pd.DataFrame, drawings: dict[str
         assert dynamic.loc[backbone, "mean"] == pytest.approx(accuracy)
 
 
+def fastest(drawing: Drawing) -> dict[str, str]:
+    """The settings shown, by mode."""
+    numbers = drawing.numbers
+    shown = set(numbers.loc[numbers["panel"] == "speed", "setting"])
+    return {name.split(",")[0]: name for name in shown}
+
+
+def test_headline_shows_what_is_fastest_by_the_clock(large: pd.DataFrame) -> None:
+    """The means over all backbones and tasks decide; what was not timed leaves it to the TPF."""
+    lattice = large["mode"] == "lattice"
+    capped = large[lattice].assign(cap=0.9, time_ratio=9.0, tpf=9.0)
+    of_k = {1: 1.4, 2: 1.2, 3: 1.1, 4: 1.0}
+    table = large.assign(time_ratio=large["k"].map(of_k).where(lattice, large["time_ratio"]))
+    at_m = lattice & (table["backbone"] == "M")
+    table.loc[at_m & (table["k"] == 2), "time_ratio"] = 2.0  # S: 1.2, so 1.6 in the mean
+    table = pd.concat([table, capped], ignore_index=True)
+    with style.styled():
+        timed = headline(table)
+        table.loc[table.index[(table["mode"] == "speculative")][:1], "time_ratio"] = float("nan")
+        untimed = headline(table)
+    assert fastest(timed)["lattice"] == "lattice, k2, K=2"
+    assert "each lossless mode's with the most tokens/s" in note(timed)
+    assert fastest(untimed)["lattice"] == "lattice, k2, K=4"
+    assert "each lossless mode's with the most tokens per forward" in note(untimed)
+    for drawing in (timed, untimed):
+        assert fastest(drawing)["direct"] == "direct, k2, K=1"
+        assert "direct's smallest K with the most accurate head" in note(drawing)
+
+
 def test_remask_gains_are_the_compared_ones(
     large: pd.DataFrame, drawings: dict[str, Drawing]
 ) -> None:
@@ -291,8 +362,35 @@ def test_remask_gains_are_the_compared_ones(
     source = large[large["mode"] == "remask"].set_index(["job", "task"])
     assert len(numbers) == len(source)
     for _, row in numbers.iterrows():
-        for gain in ("vs_dynamic", "vs_dynamic_at_tpf"):
+        for gain in ("vs_dynamic", "vs_dynamic_at_tpf", "vs_dynamic_at_time"):
             assert row[gain] == source.loc[(row["job"], row["task"]), gain]
+
+
+def test_remask_has_a_row_of_panels_a_gain(
+    large: pd.DataFrame, drawings: dict[str, Drawing]
+) -> None:
+    labels = ["gain at equal τ, points", "gain at equal TPF, points", "gain in equal time, points"]
+    with style.styled():
+        untimed = remask(large.assign(time_ratio=float("nan")))
+    for drawing, wanted in ((drawings["remask"], labels), (untimed, labels[:2])):
+        axes = drawing.figure.axes
+        found = [" ".join(panel.get_ylabel().split()) for panel in axes if panel.get_ylabel()]
+        assert found == wanted * len(TASKS)
+    source = large[(large["mode"] == "remask") & large["head_seed_of"].isna()]
+    place = source[(source["backbone"] == "S") & (source["task"] == next(iter(TASKS)))]
+    in_time = next(p for p in drawings["remask"].figure.axes if "time" in p.get_ylabel())
+    gains = [line.get_ydata() for line in in_time.lines if len(line.get_ydata()) > 2]
+    assert sorted(np.concatenate(gains)) == pytest.approx(sorted(100 * place["vs_dynamic_at_time"]))
+
+
+def test_notes_are_no_wider_than_the_figure(large: pd.DataFrame) -> None:
+    one = large[(large["backbone"] == "S") & (large["task"] == "mini_math")]
+    with style.styled():
+        figure = remask(one).figure
+        style.freeze(figure)
+        renderer = figure.canvas.get_renderer()  # type: ignore[attr-defined]
+        title = figure.legends[0].get_title().get_window_extent(renderer)
+    assert figure.bbox.x0 <= title.x0 < title.x1 <= figure.bbox.x1
 
 
 def test_the_invented_table_is_like_a_real_one(rows: pd.DataFrame, large: pd.DataFrame) -> None:

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 import pytest
 
 from mrp.errors import UserError
 from mrp.grid import jobs
-from mrp.report.comparisons import select
+from mrp.report.comparisons import compare, select
 from mrp.report.frame import Results, load_results
 from mrp.report.statistics import wilson
 from tests.report.conftest import FAILED, MISSING, N
@@ -91,6 +93,25 @@ def test_remask_is_compared_at_equal_tau_and_at_equal_speed(rows: pd.DataFrame) 
         slower, faster = points[points["tpf"] <= row["tpf"]], points[points["tpf"] >= row["tpf"]]
         ends = sorted([slower["accuracy"].iloc[-1], faster["accuracy"].iloc[0]])
         assert ends[0] - 1e-9 <= row["dynamic_at_tpf"] <= ends[1] + 1e-9
+
+
+@pytest.mark.parametrize("slower", [1.0, 0.3])
+def test_remask_in_equal_time_is_on_dynamics_lines(results: Results, slower: float) -> None:
+    """Beside a point slower than all of dynamic's and static's stands the slowest of these."""
+    measured = ["time_ratio", "time_ratio_low", "time_ratio_high"]
+    known = results.rows.copy()
+    known.loc[known["mode"] == "remask", measured] *= slower
+    rows = compare(replace(results, rows=known))
+    outside = []
+    for _, row in select(rows, mode="remask").iterrows():
+        cell = select(rows, task=row["task"])
+        points = cell[cell["job"].str.match(r"S\.mini\.(static$|dynamic)")]
+        points = points.assign(time_ratio=points["time_ratio"].fillna(1)).sort_values("time_ratio")
+        there = np.interp(row["time_ratio"], points["time_ratio"], points["accuracy"])
+        assert row["vs_dynamic_at_time"] == pytest.approx(row["accuracy"] - there)
+        assert row["vs_dynamic_at_time_low"] <= row["vs_dynamic_at_time_high"]
+        outside.append(row["time_ratio"] < points["time_ratio"].min())
+    assert any(outside) == (slower < 1)
 
 
 @pytest.mark.parametrize(

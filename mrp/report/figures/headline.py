@@ -27,9 +27,12 @@ from mrp.report.curves import (
 )
 from mrp.report.figures.parts import Drawing, say
 from mrp.report.frame import AUTO
+from mrp.report.pooling import highest, speed_measure
 from mrp.report.statistics import Estimate
 from mrp.schema import LOSSLESS
 
+DIRECT = "direct"  # the one mode of the left panel that is not lossless
+MEASURES = {"time_ratio": "tokens/s", "tpf": "tokens per forward"}
 BAR = 0.13  # inches
 ROOM = 15.0  # % of accuracy
 
@@ -46,12 +49,12 @@ class Setting:
 def headline(rows: pd.DataFrame) -> Drawing:
     """Left: speed over static's. Right: accuracy of dynamic and remask over τ. Means over tasks.
 
-    Of each lossless mode the setting with the most tokens per forward is shown, of direct decoding
-    the smallest K with the most accurate head; one choice for all backbones.
+    Of each lossless mode the fastest setting is shown, of direct decoding the smallest K with the
+    most accurate head; one choice for all backbones.
     """
     found = places(rows)
     backbones = list(dict.fromkeys(place.backbone for place in found))
-    settings = _settings(found)
+    settings, choice = _settings(found)
     height = max(1.6, 0.55 + BAR * (len(settings) + 1) * len(backbones))
     widths = [2.6 if len(backbones) > 1 else 1.5, *[1.0] * len(backbones)]
     figure, ((left, *right),) = style.panels(1, len(widths), height, width_ratios=widths)
@@ -75,7 +78,7 @@ def headline(rows: pd.DataFrame) -> Drawing:
     tasks = ", ".join(dict.fromkeys(place.task.removeprefix("mrp_") for place in found))
     means = f"Arithmetic means over {tasks}, with 95 % intervals."
     note = f"{means} Dotted: static. Bold: gain in points."
-    style.legend(figure, handles, note)
+    style.legend(figure, handles, f"{note}\n{choice}")
     return Drawing(figure, pd.DataFrame(numbers))
 
 
@@ -86,35 +89,44 @@ def _of(found: Sequence[Place], backbones: Sequence[str]) -> dict[str, list[Plac
 # ---- left: speed ---------------------------------------------------------------------------------
 
 
-def _settings(found: Sequence[Place]) -> list[Setting]:
-    """What the left panel shows, in the suite's order."""
+def _settings(found: Sequence[Place]) -> tuple[list[Setting], str]:
+    """What the left panel shows, in the suite's order; how it was chosen, in a sentence."""
     rows = pd.concat([place.rows for place in found])
+    modes = [mode for mode in dict.fromkeys(rows["mode"]) if mode in (DIRECT, *LOSSLESS)]
+    of_mode = {mode: parts for mode in modes if (parts := _candidates(rows, mode))}
+    lossless = [part for mode in of_mode if mode != DIRECT for part in of_mode[mode]]
+    speed = speed_measure(pd.concat(lossless)) if lossless else ""
     chosen = []
-    for mode in dict.fromkeys(rows["mode"]):
-        mine = rows[rows["mode"] == mode]
-        if mode == "direct":
-            best = _best(mine[mine["k"] == mine["k"].min()], "accuracy")
-        elif mode in LOSSLESS and mode != "static":
-            best = _best(mine[(mine["cap"].fillna(1) == 1) & (mine["k"] != AUTO)], "tpf")
-        else:
-            continue
-        if best is not None:
-            knob = knob_of(mine)
-            parts = (mode_name(mode), variant_name(best, knob), f"{symbol(knob)}={best[knob]:g}")
-            options = {name: best[name] for name in ("mode", "head", *OPTIONS)}
-            wanted = {name: None if pd.isna(v) else v for name, v in options.items()}
-            chosen.append(Setting(str(mode), ", ".join(filter(None, parts)), wanted))
-    return chosen
+    for mode, parts in of_mode.items():
+        best = highest(parts, "accuracy" if mode == DIRECT else speed)
+        chosen.append(_setting(best.iloc[0], knob_of(rows[rows["mode"] == mode])))
+    reasons = []
+    if lossless:
+        reasons.append(f"each lossless mode's with the most {MEASURES[speed]}")
+    if DIRECT in of_mode:
+        reasons.append("direct's smallest K with the most accurate head")
+    why = f"Settings, by means over all bars of a mode: {', '.join(reasons)}." if reasons else ""
+    return chosen, why
 
 
-def _best(rows: pd.DataFrame, measure: str) -> pd.Series[Any] | None:
-    """The first row of the setting that is best in the mean, among those that most places have."""
-    if rows.empty:
-        return None
+def _candidates(rows: pd.DataFrame, mode: str) -> list[pd.DataFrame]:
+    """The settings of a mode that may be shown: uncapped, K not left to the mode, on most places.
+
+    Of direct decoding those with the smallest K.
+    """
+    rows = rows[(rows["mode"] == mode) & (rows["cap"].fillna(1) == 1) & (rows["k"] != AUTO)]
+    if mode == DIRECT:
+        rows = rows[rows["k"] == rows["k"].min()]
     groups = split(rows, ["head", *OPTIONS])
-    most = max(len(part) for part in groups)
-    full = [part for part in groups if len(part) == most]
-    return max(full, key=lambda part: float(part[measure].mean())).iloc[0]
+    most = max(map(len, groups), default=0)
+    return [part for part in groups if len(part) == most]
+
+
+def _setting(row: pd.Series[Any], knob: str) -> Setting:
+    parts = (mode_name(row["mode"]), variant_name(row, knob), f"{symbol(knob)}={row[knob]:g}")
+    options = {name: row[name] for name in ("mode", "head", *OPTIONS)}
+    wanted = {name: None if pd.isna(value) else value for name, value in options.items()}
+    return Setting(str(row["mode"]), ", ".join(filter(None, parts)), wanted)
 
 
 def _bars(

@@ -13,6 +13,7 @@ from mrp.report import style
 from mrp.report.comparisons import reference
 from mrp.report.curves import Curve, Place, curves, numbers_of, options_name, places, shifts
 from mrp.report.figures.parts import Drawing, layout, outer_labels, same_x, say, seeds_note
+from mrp.report.pooling import over_k, sweeps
 from mrp.report.statistics import wilson
 from mrp.report.tables import control_at
 
@@ -22,16 +23,20 @@ OBJECTIVES = {"default": "residual", "k2": "residual, chained", "direct": "direc
 
 
 def lookahead(rows: pd.DataFrame) -> Drawing:
-    """Over K: accuracy of direct decoding above, share of accepted drafts below; a curve a head."""
+    """Over K: accuracy of direct decoding above, share of accepted drafts below; a curve a head.
+
+    Of ways without further options alone, and below of the modes that the findings' table of
+    lookahead has: lattices, each with a K of its own, are not about K.
+    """
     found = places(rows)
     modes = list(dict.fromkeys(rows["mode"]))
-    drafted = set(rows.loc[rows["acceptance"].notna(), "mode"])
-    drafting = [mode for mode in modes if mode in drafted]
+    drafting = _drafting(found)
     figure, placed = layout(found, 2 if drafting else 1, 1.45)
     handles: list[Any] = []
     drawn: list[tuple[Place, Curve]] = []
     for place, panels in placed:
-        direct = heads(curves(place, (DIRECT,), modes))
+        plain = replace(place, rows=over_k(place.rows))
+        direct = heads(curves(plain, (DIRECT,), modes))
         control = _control(place, direct)
         shown = [*direct, *([control] if control is not None else [])]
         panels[0].set_ylabel("direct:\naccuracy, %")
@@ -45,16 +50,22 @@ def lookahead(rows: pd.DataFrame) -> Drawing:
         if not drafting:
             continue
         panels[1].set_ylabel("drafts\naccepted, %")
-        verified = heads([with_acceptance(each) for each in curves(place, drafting, modes)])
-        verified = [each for each in verified if each.knob == "k"]
+        verified = heads([with_acceptance(each) for each in curves(plain, drafting, modes)])
         handles += _over_k(panels[1], place, verified, "acceptance", ACCEPTANCE)
         drawn += [(place, each) for each in verified]
     for _, panels in placed:
         panels[-1].set_xlabel("lookahead K")
     same_x(panel for _, panels in placed for panel in panels)
     outer_labels(figure, ticks=True)
-    style.legend(figure, handles, seeds_note(rows))
+    note = " ".join(filter(None, ("Ways without further options.", seeds_note(rows))))
+    style.legend(figure, handles, note)
     return Drawing(figure, numbers_of(drawn))
+
+
+def _drafting(found: Sequence[Place]) -> list[str]:
+    """The modes that verified drafts and were swept over K, anywhere."""
+    ways = [way for place in found for way in sweeps(place.rows)]
+    return [*dict.fromkeys(str(w["mode"].iloc[0]) for w in ways if w["acceptance"].notna().any())]
 
 
 ACCEPTANCE = ("acceptance_low", "acceptance_high")

@@ -90,6 +90,13 @@ def same_x(panels: Iterable[Any]) -> None:
         panel.set_xlim(min(ends), max(ends))
 
 
+def same_y(panels: Sequence[Any]) -> None:
+    """Give panels one range along y."""
+    limits = [end for panel in panels for end in panel.get_ylim()]
+    for panel in panels:
+        panel.set_ylim(min(limits), max(limits))
+
+
 def entry(label: str, colour: str, marker: Any, **more: Any) -> Line2D:
     """An entry of a legend."""
     line = {"linestyle": "none", "markeredgewidth": 0.7, **more}

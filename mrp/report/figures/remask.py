@@ -1,4 +1,4 @@
-"""remask: what remasking gains over dynamic decoding, at equal threshold and at equal speed."""
+"""remask: what remasking gains over dynamic decoding: at equal τ, at equal TPF, in equal time."""
 
 from __future__ import annotations
 
@@ -10,24 +10,37 @@ import pandas as pd
 
 from mrp.report import style
 from mrp.report.curves import Curve, Place, curves, numbers_of, places, shifts
-from mrp.report.figures.parts import Drawing, layout, outer_labels, same_x, say, sentence
+from mrp.report.figures.parts import Drawing, layout, outer_labels, same_x, same_y, say, sentence
 
+IN_TIME = "vs_dynamic_at_time"
 GAINS = {
     "vs_dynamic": "gain at\nequal τ, points",
     "vs_dynamic_at_tpf": "gain at\nequal TPF, points",
+    IN_TIME: "gain in\nequal time, points",
 }
+NOTE = (
+    "Line at 0: dynamic decoding; at equal TPF and in equal time, its accuracy between its points, "
+    "the slowest of which also stands for what is slower. Each kind of gain has its own scale."
+)
 
 
 def remask(rows: pd.DataFrame) -> Drawing:
-    """Accuracy minus dynamic's over τ: at the same τ above, at the same TPF below."""
-    if not (rows["mode"] == "remask").any():
+    """Accuracy minus dynamic's over τ: a row of panels for each of GAINS; time's if any was timed.
+
+    Panels of one gain share a scale. At equal τ the gains are several times those at equal speed,
+    which on one scale could not be told from zero.
+    """
+    remasks = rows[rows["mode"] == "remask"]
+    if remasks.empty:
         return sentence("This suite has no remask runs.")
+    timed = bool(remasks["time_ratio"].notna().any())
+    gains = {gain: label for gain, label in GAINS.items() if timed or gain != IN_TIME}
     found = places(rows)
     every = _looks([curve for place in found for curve in curves(place, ("remask",))])
-    figure, placed = layout(found, len(GAINS), 1.35)
+    figure, placed = layout(found, len(gains), 1.0)
     handles: list[Any] = []
     lines: list[tuple[Place, Curve]] = []
-    drawn: list[Any] = []
+    drawn: dict[str, list[Any]] = {gain: [] for gain in gains}
     for place, panels in placed:
         shown = [
             replace(curve, colour=look.colour, marker=look.marker, dashes="-")
@@ -35,7 +48,7 @@ def remask(rows: pd.DataFrame) -> Drawing:
             for look in (every[curve.name],)
         ]
         ticks = sorted({tau for curve in shown for tau in curve.rows["tau"]})
-        for panel, (gain, label) in zip(panels, GAINS.items(), strict=True):
+        for panel, (gain, label) in zip(panels, gains.items(), strict=True):
             panel.set_xlabel("confidence threshold τ")
             panel.set_ylabel(label)
             ends = (f"{gain}_low", f"{gain}_high")
@@ -48,20 +61,18 @@ def remask(rows: pd.DataFrame) -> Drawing:
             for curve, shift in zip(compared, shifts(len(compared), 0.007), strict=True):
                 handles.append(curve.draw(panel, curve.rows["tau"] + shift, gain, ends))
             panel.set_xticks(ticks)
-            drawn.append(panel)
+            drawn[gain].append(panel)
         lines += [(place, curve) for curve in shown]
-    same_x(drawn)
-    limits = [value for panel in drawn for value in panel.get_ylim()]
-    for panel in drawn:
-        panel.set_ylim(min(limits), max(limits))
+    same_x(panel for panels in drawn.values() for panel in panels)
+    for panels in drawn.values():
+        same_y(panels)
     outer_labels(figure, ticks=True)
     order = {name: number for number, name in enumerate(every)}
     handles.sort(key=lambda handle: order[str(handle.get_label())])
-    note = "Line at 0: dynamic decoding. At equal TPF: dynamic's accuracy between its points."
-    style.legend(figure, handles, note)
+    style.legend(figure, handles, NOTE)
     return Drawing(
         figure,
-        numbers_of(lines, [f"{gain}{end}" for gain in GAINS for end in ("", "_low", "_high")]),
+        numbers_of(lines, [f"{gain}{end}" for gain in gains for end in ("", "_low", "_high")]),
     )
 
 

@@ -9,8 +9,8 @@ from functools import cached_property
 import pandas as pd
 
 from mrp.report import contrasts
-from mrp.report.comparisons import reference, select
-from mrp.report.contrasts import Contrast, Speed, dynamic_curve
+from mrp.report.comparisons import SPEEDS, dynamic_curve, reference, select
+from mrp.report.contrasts import Contrast, Speed
 from mrp.report.frame import Results
 from mrp.report.settings import Line, is_usual, usual_reveal
 from mrp.report.statistics import Curve
@@ -63,8 +63,7 @@ class Place:
     @cached_property
     def dynamic(self) -> dict[Speed, Curve | None]:
         """Dynamic's points (speed, accuracy), by the measure of speed."""
-        speeds: tuple[Speed, ...] = (contrasts.tpf, contrasts.time_ratio)
-        return {speed: dynamic_curve(self.results, self.rows, speed) for speed in speeds}
+        return {speed: dynamic_curve(self.results, self.rows, speed) for speed in SPEEDS.values()}
 
     def heads(self, *variants: str) -> list[Head]:
         """The main head of each of these variants: the one named like it, if any is.

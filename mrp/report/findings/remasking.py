@@ -9,8 +9,8 @@ import numpy as np
 import pandas as pd
 
 from mrp.report import contrasts
-from mrp.report.comparisons import pair, select
-from mrp.report.contrasts import Contrast, Speed, mean, over_dynamic, pooled
+from mrp.report.comparisons import over_dynamic, pair, select
+from mrp.report.contrasts import Contrast, Speed, mean, pooled
 from mrp.report.findings.place import LOW_TAU, Place
 from mrp.report.findings.readings import Measured, Quotient
 from mrp.report.settings import Line, is_usual, setting_name
