@@ -218,10 +218,20 @@ def test_odds_keep_their_precision_when_the_model_is_sure() -> None:
     torch.testing.assert_close(got.odds.cpu(), expected[None], rtol=1e-5, atol=0.0)
 
 
-@pytest.mark.parametrize("rows", [1, 16, 48, 64])
+@pytest.mark.parametrize("tiny", [True, False], ids=["in tiles", "at once"])
+@pytest.mark.parametrize("rows", [1, 16, 48, 64, 65, 128, 272])
 @pytest.mark.parametrize("splits", [1, 3, 4])
-def test_product_of_few_rows(rows: int, splits: int) -> None:
-    """The parts add up to x W^T, with steps that do not divide evenly among the splits."""
+def test_product_of_few_rows(
+    rows: int, splits: int, tiny: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The parts add up to x W^T, with steps that do not divide evenly among the splits.
+
+    Rows beyond a tile are no other rows: of a tiny weight as many are taken as one likes.
+    """
+    if not tiny:
+        monkeypatch.setattr(products, "TINY", 0)
+    if rows > (products.MOST_ROWS_TINY if tiny else products.MOST_ROWS_SMALL):
+        pytest.skip("the library's product takes these")
     draw = torch.Generator().manual_seed(7)
     x = torch.randn(rows, 640, generator=draw).to(DEVICE, HALF)
     weight = torch.randn(256, 640, generator=draw).to(DEVICE, HALF)
@@ -230,13 +240,37 @@ def test_product_of_few_rows(rows: int, splits: int) -> None:
     assert relative_error(parts.sum(0), x.double() @ weight.double().T) < 1e-5
 
 
+def test_which_products_are_for_the_kernels() -> None:
+    """Few rows, more of a tiny weight, any number where the result must not depend on it."""
+
+    def most(size_n: int, size_k: int, invariant: bool = False) -> int:
+        weight = torch.empty(size_n, size_k, dtype=HALF, device="meta")
+        rows = (1, 64, 65, 128, 129, 512, 513)
+        fit = [
+            count
+            for count in rows
+            if products.suits(torch.empty(count, size_k, dtype=HALF), weight, invariant)
+        ]
+        return max(fit, default=0)
+
+    assert most(2048, 384) == 512
+    assert most(2048, 2048) == 128
+    assert most(12288, 4096) == 64
+    assert most(12288, 4096, invariant=True) == 513
+    assert most(2048, 130) == most(130, 384) == most(130, 384, invariant=True) == 0
+
+
+@pytest.mark.parametrize("rows", [5, 70])
 @pytest.mark.parametrize("fused", [True, False])
-def test_a_deferred_norm_ends_in_the_product(fused: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_deferred_norm_ends_in_the_product(
+    rows: int, fused: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Sum, norm and product, and the gated product, as written down in double precision."""
-    monkeypatch.setattr(products, "fuses", lambda size, processors: fused)
+    monkeypatch.setattr(products, "fuses", lambda size, size_k, processors: fused)
     draw = torch.Generator().manual_seed(8)
-    parts = torch.randn(2, 5, 640, generator=draw).to(DEVICE)
-    residual, norm_weight = torch.randn(5, 640, generator=draw), torch.rand(640, generator=draw)
+    parts = torch.randn(2, rows, 640, generator=draw).to(DEVICE)
+    residual = torch.randn(rows, 640, generator=draw)
+    norm_weight = torch.rand(640, generator=draw)
     residual, norm_weight = residual.to(DEVICE, HALF), norm_weight.to(DEVICE, HALF)
     weight = (torch.randn(2 * 128, 640, generator=draw) / 10).to(DEVICE, HALF)
     total, normed = residual_norm(parts, residual, norm_weight, 1e-6, defer=True)

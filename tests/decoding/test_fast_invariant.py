@@ -28,6 +28,7 @@ from tests.decoding.test_fast import (
     relative_error,
 )
 
+from mrp.decoding.fast import products  # isort: skip
 from mrp.decoding.fast.forwards import FastForwards  # isort: skip
 from mrp.decoding.fast.invariant import invariant_product  # isort: skip
 from mrp.decoding.fast.norms import Normed  # isort: skip
@@ -67,18 +68,23 @@ def test_product_of_any_shape(
     assert torch.equal(invariant_product(x.flip(0), weight, splits).flip(1), parts)
 
 
+@pytest.mark.parametrize("fused", [True, False], ids=["gated at once", "gated after"])
+@pytest.mark.parametrize("dtype", **DTYPES)
 @torch.inference_mode()
-def test_the_number_of_parts_does_not_depend_on_the_rows() -> None:
-    """Nor does the library take over where there are many, or the gated kernel where few."""
+def test_the_number_of_parts_does_not_depend_on_the_rows(
+    dtype: torch.dtype, fused: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nor does the library take over where there are many, or another kernel where few."""
+    monkeypatch.setattr(products, "fuses", lambda size, size_k, processors: fused)
     draw = torch.Generator().manual_seed(8)
-    x = torch.randn(140, 512, generator=draw).to(DEVICE)
-    weight = torch.randn(128, 512, generator=draw).to(DEVICE)
-    few, many = (product(Normed(x[:n]), weight, 1e-6, invariant=True) for n in (1, 140))
+    x = torch.randn(700, 512, generator=draw).to(DEVICE, dtype)
+    weight = (torch.randn(256, 512, generator=draw) / 20).to(DEVICE, dtype)
+    few, many = (product(Normed(x[:n]), weight, 1e-6, invariant=True) for n in (1, 700))
     assert few.shape[0] == many.shape[0] > 1
     assert torch.equal(few[:, 0], many[:, 0])
     gate, up = (x.double() @ weight.double().T).chunk(2, dim=-1)
     gated = gated_product(Normed(x), weight, 1e-6, invariant=True)
-    assert relative_error(gated, F.silu(gate) * up) < 1e-5
+    assert relative_error(gated, F.silu(gate) * up) < limit(dtype)
     assert torch.equal(gated_product(Normed(x[5:6]), weight, 1e-6, invariant=True), gated[5:6])
 
 

@@ -70,7 +70,7 @@ class Stack:
             blocks = blocks._replace(shadow=torch.zeros_like(blocks.row, dtype=torch.bool))
         blocks = blocks.each(Tensor.contiguous)
         weights = (self.layers[0].gate_up, self.layers[0].qkv)
-        defer = not invariant and all(suits(residual, weight) for weight in weights)
+        defer = all(suits(residual, weight, invariant) for weight in weights)
         for index, layer in enumerate(self.layers):
             mixed = self.attention(
                 product(normed, layer.qkv, self.eps, invariant=invariant),
@@ -93,11 +93,12 @@ class FastForwards:
     """Forwards of a backbone and a head over their caches; see `Blocks` for what they run on.
 
     Construction merges the models' q/k/v and gate/up weights in place (the modules go on working).
-    In bf16 up to 64 rows run on kernels that read the weights at the memory's speed; a row's result
-    there does not depend on the rows beside it. More rows, and fp32, use the library's products,
-    where it does. With `invariant` it never does, at some cost in speed: the products are those of
-    `invariant_product`, and attention and norms divide their work alike for any number of blocks.
-    A `shortlist` may still break exact ties among its last tokens otherwise.
+    In bf16 up to 64 rows, and more where the weights are tiny, run on kernels that read the weights
+    at the memory's speed; a row's result there does not depend on the rows beside it. More rows,
+    and fp32, use the library's products, where it does. With `invariant` it never does, at some
+    cost in speed: products take their rows in tiles of one size, and attention and norms divide
+    their work alike, for any number of blocks. A `shortlist` may still break exact ties among its
+    last tokens otherwise.
     """
 
     def __init__(

@@ -5,8 +5,12 @@ y = x W^T with x [R, K] of few rows and W [N, K] is bound by reading W. The kern
 transpose, W x^T, so that W's rows fill the tensor cores' long side and x's few rows the short one.
 A program takes 64 rows of W and, where N alone gives too few programs to keep the memory busy, a
 part of K ("split"); whoever reads the result adds the parts up, in their order, as part of what it
-does anyway. More rows, and fp32, go to the library's product, whose order of summation depends on
-the number of rows; or, for results that do not, all of them to `invariant_product`.
+does anyway. Of a tiny weight, which stays in the near cache, more rows of x are taken in tiles of
+64 by programs of their own. Other products of more rows, and fp32, go to the library's, whose order
+of summation depends on the number of rows.
+
+For results that do not depend on it any number of rows is taken in tiles of 64, and what these
+kernels do not take goes to `invariant_product`.
 """
 
 from __future__ import annotations
@@ -27,6 +31,8 @@ from mrp.decoding.fast.norms import Normed
 MOST_ROWS = 64
 MOST_ROWS_SMALL = 128  # of a product with a weight of at most
 SMALL = 2**24  # elements, whose reading is too short for the library's product to get going
+MOST_ROWS_TINY = 512  # in tiles of MOST_ROWS, of one with a weight of at most
+TINY = 2**21  # elements
 TILE_N = 64  # rows of W a program
 TILE_K = 128  # columns a step
 
@@ -69,18 +75,19 @@ def _product_kernel(
     announce(OVERLAP)
     n_first = tl.program_id(0) * BLOCK_N
     split = tl.program_id(1)
+    m_first = tl.program_id(2) * BLOCK_M
     steps = size_k // BLOCK_K
     n = n_first + tl.arange(0, BLOCK_N)
-    m = tl.arange(0, BLOCK_M)
+    m = m_first + tl.arange(0, BLOCK_M)
     total = tl.zeros([BLOCK_N, BLOCK_M], tl.float32)
     wait(OVERLAP)
     for step in range(split * steps // splits, (split + 1) * steps // splits):
         w = W.load([n_first, step * BLOCK_K])
-        x = X.load([0, step * BLOCK_K])
+        x = X.load([m_first, step * BLOCK_K])
         total = tl.dot(w, x.T, total)
     if CHUNKS > 0:
         total *= row_scale(SQUARES, m, rows, chunks, size_k, eps, CHUNKS)[None, :]
-    out = PARTS + (split * rows + m)[None, :] * size_n + n[:, None]
+    out = PARTS + (split.to(tl.int64) * rows + m)[None, :] * size_n + n[:, None]
     tl.store(out, total, mask=(m < rows)[None, :])
 
 
@@ -111,22 +118,23 @@ def _gated_product_kernel(
 ):
     announce(OVERLAP)
     n_first = tl.program_id(0) * BLOCK_N
+    m_first = tl.program_id(1) * BLOCK_M
     n = n_first + tl.arange(0, BLOCK_N)
-    m = tl.arange(0, BLOCK_M)
+    m = m_first + tl.arange(0, BLOCK_M)
     gate = tl.zeros([BLOCK_N, BLOCK_M], tl.float32)
     up = tl.zeros([BLOCK_N, BLOCK_M], tl.float32)
     wait(OVERLAP)
     for step in range(size_k // BLOCK_K):
         gate_w = W.load([n_first, step * BLOCK_K])
         up_w = W.load([size_n + n_first, step * BLOCK_K])
-        x = X.load([0, step * BLOCK_K])
+        x = X.load([m_first, step * BLOCK_K])
         gate = tl.dot(gate_w, x.T, gate)
         up = tl.dot(up_w, x.T, up)
     if CHUNKS > 0:
         scale = row_scale(SQUARES, m, rows, chunks, size_k, eps, CHUNKS)[None, :]
         gate *= scale
         up *= scale
-    out = OUT + m[None, :] * size_n + n[:, None]
+    out = OUT + m.to(tl.int64)[None, :] * size_n + n[:, None]
     tl.store(out, _silu_product(gate, up, OUT.dtype.element_ty), mask=(m < rows)[None, :])
 
 
@@ -159,24 +167,24 @@ def product(
         weight: W [N, K], contiguous.
         eps: of the deferred norm.
         splits: overrides the choice for this shape.
-        invariant: whether a row's result must not depend on their number; no norm is deferred then.
+        invariant: whether a row's result must not depend on their number.
 
     Returns:
         [S, R, N]: S fp32 parts, or the library's product (S = 1, the dtype of x).
     """
     values = x.values
     rows, (size_n, size_k) = values.shape[0], weight.shape
-    if not invariant and not suits(values, weight):
-        return F.linear(values, weight).unsqueeze(0)
     splits = splits or choose_splits(size_n, size_k, multiprocessors(values))
-    if invariant:
+    if not suits(values, weight, invariant):
         assert x.squares is None
-        return invariant_product(values, weight, splits)
+        if invariant:
+            return invariant_product(values, weight, splits)
+        return F.linear(values, weight).unsqueeze(0)
     parts = torch.empty((splits, rows, size_n), device=values.device, dtype=torch.float32)
     scale = scale_of(x)
-    padded = padded_rows(rows)
+    padded = tile_rows(rows, weight, invariant)
     columns, warps = (TILE_K, 4) if padded <= MOST_ROWS else (TILE_K // 2, 8)
-    _product_kernel[(size_n // TILE_N, splits)](
+    _product_kernel[(size_n // TILE_N, splits, triton.cdiv(rows, padded))](
         TensorDescriptor.from_tensor(values, [padded, columns]),
         TensorDescriptor.from_tensor(weight, [TILE_N, columns]),
         scale.squares,
@@ -213,10 +221,10 @@ def gated_product(x: Normed, weight: Tensor, eps: float, *, invariant: bool = Fa
     values = x.values
     rows, size, size_k = values.shape[0], weight.shape[0] // 2, weight.shape[1]
     out = torch.empty((rows, size), device=values.device, dtype=values.dtype)
-    if not invariant and suits(values, weight) and fuses(size, multiprocessors(values)):
+    if suits(values, weight, invariant) and fuses(size, size_k, multiprocessors(values)):
         scale = scale_of(x)
-        padded, columns = padded_rows(rows), TILE_K // 2
-        _gated_product_kernel[(size // TILE_N,)](
+        padded, columns = tile_rows(rows, weight, invariant), TILE_K // 2
+        _gated_product_kernel[(size // TILE_N, triton.cdiv(rows, padded))](
             TensorDescriptor.from_tensor(values, [padded, columns]),
             TensorDescriptor.from_tensor(weight, [TILE_N, columns]),
             scale.squares,
@@ -243,15 +251,36 @@ def gated_product(x: Normed, weight: Tensor, eps: float, *, invariant: bool = Fa
     return out
 
 
-def suits(x: Tensor, weight: Tensor) -> bool:
-    """Whether x W^T is one for the kernels here: few rows, 16 bits a number, whole tiles."""
+def suits(x: Tensor, weight: Tensor, invariant: bool = False) -> bool:
+    """Whether x W^T is one for the kernels here: 16 bits a number, whole tiles, not too many rows.
+
+    Any number of rows will do where the result must be `invariant`.
+    """
     size_n, size_k = weight.shape
     return (
-        x.shape[0] <= (MOST_ROWS_SMALL if weight.numel() <= SMALL else MOST_ROWS)
+        (invariant or x.shape[0] <= most_rows(weight))
         and x.dtype in (torch.bfloat16, torch.float16)
         and size_n % (2 * TILE_N) == 0
         and size_k % TILE_K == 0
     )
+
+
+def most_rows(weight: Tensor) -> int:
+    """Rows of x up to which the kernels here are the faster ones."""
+    if weight.numel() <= TINY:
+        return MOST_ROWS_TINY
+    return MOST_ROWS_SMALL if weight.numel() <= SMALL else MOST_ROWS
+
+
+def tile_rows(rows: int, weight: Tensor, invariant: bool = False) -> int:
+    """Rows of x a program multiplies: a power of two that the tensor cores take.
+
+    All of them, so that a weight is read once, but for one that is cheap to read again; and always
+    equally many for a result that must not depend on their number.
+    """
+    if invariant:
+        return MOST_ROWS
+    return padded_rows(min(rows, MOST_ROWS) if weight.numel() <= TINY else rows)
 
 
 def scale_of(x: Normed) -> Scale:
@@ -263,7 +292,7 @@ def scale_of(x: Normed) -> Scale:
 
 
 def padded_rows(rows: int) -> int:
-    """Rows of x a program multiplies: a power of two that the tensor cores take."""
+    """The next number of rows that the tensor cores take, a power of two."""
     return max(16, int(triton.next_power_of_2(rows)))
 
 
@@ -281,6 +310,9 @@ def choose_splits(size_n: int, size_k: int, processors: int) -> int:
     return max(1, min(16, 2 * processors // -(-size_n // TILE_N), size_k // (2 * TILE_K)))
 
 
-def fuses(size: int, processors: int) -> bool:
-    """Whether the gated product has enough programs without splitting K."""
-    return size // TILE_N >= processors
+def fuses(size: int, size_k: int, processors: int) -> bool:
+    """Whether the gated product has enough programs without splitting K, or K is too short for it.
+
+    It does not depend on the number of rows, as `choose_splits` does not.
+    """
+    return size // TILE_N >= processors or size_k < 4 * TILE_K

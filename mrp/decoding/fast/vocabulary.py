@@ -22,7 +22,7 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 
 from mrp.decoding.fast.invariant import invariant_product
 from mrp.decoding.fast.launch import announce, overlap, wait
-from mrp.decoding.fast.products import TILE_K, padded_rows, suits
+from mrp.decoding.fast.products import TILE_K, suits, tile_rows
 from mrp.decoding.picks import Picks
 
 TILE = 64
@@ -67,13 +67,14 @@ def _product_tiles_kernel(
 ):
     announce(OVERLAP)
     tile = tl.program_id(0)
+    m_first = tl.program_id(1) * BLOCK_M
     n = tile * TILE + tl.arange(0, TILE)
-    m = tl.arange(0, BLOCK_M)
+    m = m_first + tl.arange(0, BLOCK_M)
     total = tl.zeros([TILE, BLOCK_M], tl.float32)
     wait(OVERLAP)
     for step in range(size_k // BLOCK_K):
         w = W.load([tile * TILE, step * BLOCK_K])
-        x = X.load([0, step * BLOCK_K])
+        x = X.load([m_first, step * BLOCK_K])
         total = tl.dot(w, x.T, total)
     logits = total.to(X.dtype).to(tl.float32)
     best, tokens, others = _reduce_tile(logits, n[:, None], mask_id, size, 0)
@@ -183,8 +184,8 @@ def tiles_of_product(hidden: Tensor, weight: Tensor, mask_id: int, invariant: bo
         return tiles_of_logits(logits_of(hidden, weight, invariant), mask_id)
     rows, (size, size_k) = hidden.shape[0], weight.shape
     tiles = _new_tiles(hidden, size // TILE)
-    padded = padded_rows(rows)
-    _product_tiles_kernel[(size // TILE,)](
+    padded = tile_rows(rows, weight)
+    _product_tiles_kernel[(size // TILE, triton.cdiv(rows, padded))](
         TensorDescriptor.from_tensor(hidden, [padded, TILE_K]),
         TensorDescriptor.from_tensor(weight, [TILE, TILE_K]),
         *tiles,
