@@ -106,13 +106,17 @@ def _imported(source: bytes) -> tuple[str, ...]:
 
 
 def _running(node: ast.AST) -> Iterator[ast.AST]:
-    """A node and those below it, without the blocks under `if TYPE_CHECKING`."""
+    """A node and the statements below it, without the blocks under `if TYPE_CHECKING`.
+
+    No expression is looked into: none holds an import, and they are most of a file.
+    """
     yield node
     below: Iterable[ast.AST] = ast.iter_child_nodes(node)
     if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
         below = node.orelse
     for child in below:
-        yield from _running(child)
+        if not isinstance(child, ast.expr):
+            yield from _running(child)
 
 
 @cache

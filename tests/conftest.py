@@ -7,9 +7,12 @@ Without hypothesis, as on a bare GPU machine, the tests that do not need it stil
 from __future__ import annotations
 
 import contextlib
+import gc
 import os
 
 import pytest
+
+gc.disable()  # until all is collected: what the imports make, stays
 
 for library in ("OMP", "MKL", "OPENBLAS"):  # read when they are first imported
     os.environ[f"{library}_NUM_THREADS"] = "1"
@@ -36,6 +39,12 @@ LONG = (
     "training/test_launch.py::test_a_",
     "workflow/",
 )
+
+
+def pytest_collection_finish() -> None:
+    """What is there now stays to the end: no collection of garbage looks at it again."""
+    gc.freeze()
+    gc.enable()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
