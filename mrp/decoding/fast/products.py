@@ -54,7 +54,7 @@ def row_scale(SQUARES, m, rows, chunks, size, eps, CHUNKS: tl.constexpr):
     return tl.rsqrt(tl.sum(squares, axis=1) / size + eps)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["rows"])  # one kernel for any number: see `suits`
 def _product_kernel(
     X,
     W,
@@ -99,7 +99,7 @@ def _silu_product(gate, up, dtype: tl.constexpr):
     return ((gate * tl.sigmoid(gate)).to(dtype).to(tl.float32) * up).to(dtype)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["rows"])
 def _gated_product_kernel(
     X,
     W,
@@ -174,12 +174,13 @@ def product(
     """
     values = x.values
     rows, (size_n, size_k) = values.shape[0], weight.shape
-    splits = splits or choose_splits(size_n, size_k, multiprocessors(values))
-    if not suits(values, weight, invariant):
-        assert x.squares is None
-        if invariant:
-            return invariant_product(values, weight, splits)
+    suited = suits(values, weight, invariant)
+    assert suited or x.squares is None
+    if not suited and not invariant:
         return F.linear(values, weight).unsqueeze(0)
+    splits = splits or choose_splits(size_n, size_k, multiprocessors(values))
+    if not suited:
+        return invariant_product(values, weight, splits)
     parts = torch.empty((splits, rows, size_n), device=values.device, dtype=torch.float32)
     scale = scale_of(x)
     padded = tile_rows(rows, weight, invariant)
